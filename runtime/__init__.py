@@ -1,0 +1,1 @@
+"""Requests, frames, configuration, and the processes that serve them. Importing it loads nothing."""

@@ -1,0 +1,1 @@
+"""Benchmarks: the frame (pairs, medians, confidence) and the work."""

@@ -1,0 +1,1 @@
+"""The child process that renders chat templates under limits."""

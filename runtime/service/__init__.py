@@ -1,0 +1,1 @@
+"""The HTTP service: routes, limits, supervision of workers. Never imports the engine or libllama."""

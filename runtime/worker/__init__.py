@@ -1,0 +1,1 @@
+"""The process that owns a model: scheduling, decoding, sampling, text."""

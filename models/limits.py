@@ -45,6 +45,7 @@ GGUF_KEYS: Final = 4096
 GGUF_STRING_BYTES: Final = 10 * MIB
 GGUF_KEY_BYTES: Final = 256
 GGUF_ARRAY_ELEMENTS: Final = 4 * 1024 * 1024
+GGUF_STRINGS: Final = 8 * 1024 * 1024  # in all arrays together: they are passed over one by one
 GGUF_TENSORS: Final = 65_536
 GGUF_DIMS: Final = 4
 GGUF_ELEMENTS: Final = 2**48

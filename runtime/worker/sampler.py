@@ -1,0 +1,121 @@
+"""From one row of logits to one token, by the shortest exact way.
+
+Greedy rows are an argmax. Top-k and min-p rows hand the native chain only the candidates it could keep, found by
+comparing with a margin below the best: nothing of 152k entries is copied or sorted. Everything else goes through the
+chain whole. A picker belongs to one sequence and is used by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from runtime.frames import TokenLogprob
+from runtime.request import Sampling
+from runtime.worker.plan import Pick
+
+Logits = NDArray[np.float32]
+
+NOT_FINITE = Pick(-1)
+FIRST_MARGIN = 8.0
+# More candidates than this and the native chain's own selection is no slower.
+MANY_CANDIDATES = 4096
+
+
+class Chain(Protocol):
+    """What runtime.llama.sampler.SamplerChain offers."""
+
+    @property
+    def is_greedy(self) -> bool: ...
+    @property
+    def needs_full(self) -> bool: ...
+    def sample(self, logits: Logits) -> int: ...
+    def sample_from(self, ids: NDArray[np.int32], logits: Logits) -> int: ...
+    def accept(self, token: int) -> None: ...
+    def accept_many(self, tokens: list[int]) -> None: ...
+    def close(self) -> None: ...
+
+
+class Picker:
+    """Chooses tokens for one sequence. `n_logprobs` None reports nothing, 0 only the chosen token."""
+
+    def __init__(
+        self, chain: Chain, sampling: Sampling, piece: Callable[[int], bytes], n_logprobs: int | None = None
+    ) -> None:
+        self._chain = chain
+        self._piece = piece
+        self._n_logprobs = n_logprobs
+        self._margin = FIRST_MARGIN
+        self._top_k = sampling.top_k
+        self._floor = math.log(sampling.min_p) if 0 < sampling.min_p < 1 else None
+        if chain.needs_full:
+            self._choose = chain.sample
+        elif chain.is_greedy:
+            self._choose = _argmax
+        elif sampling.top_k > 0:
+            self._choose = self._among_top_k
+        elif self._floor is not None and sampling.top_p >= 1:
+            self._choose = self._above_floor
+        else:
+            self._choose = chain.sample
+
+    @property
+    def is_cheap(self) -> bool:
+        """An argmax is not worth handing to another thread."""
+        return self._choose is _argmax
+
+    def begin(self, tokens: list[int]) -> None:
+        """Tell penalties what came before."""
+        self._chain.accept_many(tokens)
+
+    def pick(self, logits: Logits) -> Pick:
+        """`logits` is float32 of shape (n_vocab,), read only. A row with a NaN or no finite best gives token -1."""
+        if not math.isfinite(float(logits.max())):
+            return NOT_FINITE
+        token = self._choose(logits)
+        self._chain.accept(token)
+        if self._n_logprobs is None:
+            return Pick(token)
+        return Pick(token, token_logprob(logits, token, self._n_logprobs, self._piece))
+
+    def close(self) -> None:
+        self._chain.close()
+
+    def _among_top_k(self, logits: Logits) -> int:
+        best = float(logits.max())
+        k = min(self._top_k, len(logits))
+        ids = np.flatnonzero(logits > best - self._margin)
+        while len(ids) < k:
+            self._margin *= 1.5
+            ids = np.flatnonzero(logits > best - self._margin)
+            if math.isinf(self._margin):
+                return self._chain.sample(logits)
+        if len(ids) > MANY_CANDIDATES:
+            self._margin *= 0.8
+        return self._chain.sample_from(ids.astype(np.int32), logits[ids])
+
+    def _above_floor(self, logits: Logits) -> int:
+        assert self._floor is not None
+        # A hair below the floor: the chain applies the exact rule, this only must not lose a candidate.
+        ids = np.flatnonzero(logits >= float(logits.max()) + self._floor - 1e-3)
+        return self._chain.sample_from(ids.astype(np.int32), logits[ids])
+
+
+def _argmax(logits: Logits) -> int:
+    return int(logits.argmax())
+
+
+def token_logprob(logits: Logits, token: int, n_top: int, piece: Callable[[int], bytes]) -> TokenLogprob:
+    """Natural logs under the model's own distribution, before any sampling setting."""
+    best = float(logits.max())
+    norm = best + math.log(float(np.exp(logits - best, dtype=np.float32).sum(dtype=np.float64)))
+    top: tuple[tuple[int, bytes, float], ...] = ()
+    if n_top:
+        ids = np.argpartition(logits, -n_top)[-n_top:] if n_top < len(logits) else np.arange(len(logits))
+        ids = ids[np.lexsort((ids, -logits[ids]))]
+        top = tuple((int(i), piece(int(i)), float(logits[i]) - norm) for i in ids)
+    return TokenLogprob(token, piece(token), float(logits[token]) - norm, top)

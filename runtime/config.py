@@ -27,7 +27,7 @@ class EngineOptions:
     threads: int | None = None
     flash_attn: str = "auto"
     n_ubatch: int = 512
-    step_target_ms: int = 350
+    step_target_ms: int = 250
     template: str | None = None
     chaos: str | None = None
 

@@ -22,8 +22,8 @@ Logits = NDArray[np.float32]
 
 NOT_FINITE = Pick(-1)
 FIRST_MARGIN = 8.0
-# More candidates than this and the native chain's own selection is no slower.
-MANY_CANDIDATES = 4096
+WIDEST_MARGIN = 1e4
+MANY_CANDIDATES = 1024
 
 
 class Chain(Protocol):
@@ -91,9 +91,11 @@ class Picker:
         ids = np.flatnonzero(logits > best - self._margin)
         while len(ids) < k:
             self._margin *= 1.5
-            ids = np.flatnonzero(logits > best - self._margin)
-            if math.isinf(self._margin):
+            if self._margin > WIDEST_MARGIN:
+                # Fewer than k entries are possible at all: masked rows are for the chain.
+                self._margin = FIRST_MARGIN
                 return self._chain.sample(logits)
+            ids = np.flatnonzero(logits > best - self._margin)
         if len(ids) > MANY_CANDIDATES:
             self._margin *= 0.8
         return self._chain.sample_from(ids.astype(np.int32), logits[ids])

@@ -2,8 +2,8 @@
 
 There is no prefill mode and no decode mode: computed tokens catch up with known tokens. Decode rows go first, so a long
 prompt never stalls a running chat; prompts share what is left of the step's budget. When cells run out the youngest
-goes back to waiting with all its tokens. Owned by the engine thread; `submit`, `cancel`, `finish`, `schedule`, `commit`,
-`preempt` and `refused` change it.
+goes back to waiting with all its tokens. Owned by the engine thread; `submit`, `cancel`, `finish`, `schedule`,
+`commit`, `preempt` and `refused` change it.
 """
 
 from __future__ import annotations

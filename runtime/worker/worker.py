@@ -255,10 +255,12 @@ def _context_options(options: EngineOptions, fit: Fit, threads: int) -> ContextO
     )
 
 
-def _plan_line(
-    options: EngineOptions, fit: Fit, context: Context, model: Model, threads: int, template: str
-) -> str:
-    where = "CPU" if not fit.gpu_layers else f"{min(fit.gpu_layers, model.n_layer + 1)} of {model.n_layer + 1} layers on GPU"
+def _plan_line(options: EngineOptions, fit: Fit, context: Context, model: Model, threads: int, template: str) -> str:
+    where = (
+        "CPU"
+        if not fit.gpu_layers
+        else f"{min(fit.gpu_layers, model.n_layer + 1)} of {model.n_layer + 1} layers on GPU"
+    )
     return (
         f"{model.description}: {where}, {threads} threads, context {context.n_ctx_seq}, "
         f"{options.parallel} at once, KV {options.kv_type} {fit.kv_bytes / limits.MIB:.0f} MiB, "

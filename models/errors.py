@@ -2,7 +2,9 @@
 
 ModelError
 ├── InvalidModel      the file is not what it says; names the field
+├── ModelNotFound     no model of that name, or several
 └── TemplateError     the chat template cannot be used for these messages
+    └── TemplateTooLarge  its source or its output is over the limit
 """
 
 
@@ -24,3 +26,15 @@ class InvalidModel(ModelError):
 
 class TemplateError(ModelError):
     """The template raised, ran out of its limits, or produced nothing usable."""
+
+
+class TemplateTooLarge(TemplateError):
+    """Another shape of the same chat would not help: only another template would."""
+
+
+class ModelNotFound(ModelError):
+    """No model of that name, or several. The message carries no path; `known` are the names there are."""
+
+    def __init__(self, message: str, known: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.known = known

@@ -24,6 +24,7 @@ WAITING_PER_MODEL: Final = 256
 # One request
 MESSAGES: Final = 4096
 TEXT_BYTES: Final = 16 * MIB
+PROMPTS: Final = 128  # in one request to /v1/completions; each is a request of its own to the model
 N_CHOICES: Final = 8
 N_CHOICES_BOUND: Final = 16
 STOP_STRINGS: Final = 32
@@ -45,7 +46,7 @@ GGUF_KEYS: Final = 4096
 GGUF_STRING_BYTES: Final = 10 * MIB
 GGUF_KEY_BYTES: Final = 256
 GGUF_ARRAY_ELEMENTS: Final = 4 * 1024 * 1024
-GGUF_STRINGS: Final = 8 * 1024 * 1024  # in all arrays together: they are passed over one by one
+GGUF_HEADER_BYTES: Final = 256 * MIB  # all before the weights: it is read from front to end
 GGUF_TENSORS: Final = 65_536
 GGUF_DIMS: Final = 4
 GGUF_ELEMENTS: Final = 2**48
@@ -53,6 +54,7 @@ GGUF_ALIGNMENT_MIN: Final = 8
 GGUF_ALIGNMENT_MAX: Final = 4096
 GGUF_BLOCKS_MAX: Final = 512
 GGUF_VOCAB_MAX: Final = 2_000_000
+GGUF_STRINGS: Final = GGUF_VOCAB_MAX + GGUF_ARRAY_ELEMENTS  # in all arrays together: they are passed over one by one
 
 # Files we write
 FILE_MODE: Final = 0o600

@@ -89,14 +89,15 @@ class Child:
         return "\n".join(self._tail)
 
     def end(self, grace_s: float = 6.0) -> None:
-        """Ask it to end, and kill it when it has not after `grace_s`."""
+        """Ask it to end by closing its stdin, then with a signal, and kill it when neither helped within `grace_s`."""
         stdin = self._process.stdin
         assert stdin is not None
         with suppress(OSError):
             stdin.close()
-        if not self.wait(0):
-            self._process.terminate()
+        # The signal comes later, not at once: asked twice, a service drops what it is doing.
         if not self.wait(grace_s):
+            self._process.terminate()
+        if not self.wait(grace_s / 2):
             self._process.kill()
             self._process.wait()
         for thread in self._threads:

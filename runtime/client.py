@@ -44,7 +44,9 @@ class Client:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f'"{base_url}" is not the address of a server; it looks like http://127.0.0.1:8033')
         if api_key and not (api_key.isascii() and api_key.isprintable()):
-            raise ValueError("the API key holds characters that HTTP cannot carry; it is made of plain letters and digits")
+            raise ValueError(
+                "the API key holds characters that HTTP cannot carry; it is made of plain letters and digits"
+            )
         self._http = httpx.Client(
             headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
             timeout=httpx.Timeout(read_s, connect=CONNECT_S),
@@ -58,9 +60,12 @@ class Client:
 
     def models(self) -> tuple[str, ...]:
         """Names the server answers to. Raises RemoteError."""
-        body = self._get("/v1/models")
-        entries = body.get("data") if isinstance(body, dict) else None
-        return tuple(str(entry.get("id")) for entry in entries or () if isinstance(entry, dict))
+        return tuple(str(entry.get("id")) for entry in self._model_entries())
+
+    def context_length(self, model: str) -> int | None:
+        """Tokens one chat with `model` can use, where the server says. Raises RemoteError."""
+        lengths = [entry.get("context_length") for entry in self._model_entries() if entry.get("id") == model]
+        return next((length for length in lengths if isinstance(length, int)), None)
 
     def health(self, timeout_s: float = CONNECT_S) -> Health:
         """Never raises: a server that cannot be reached has failed."""
@@ -107,6 +112,11 @@ class Client:
         sent = {key: value for key, value in body.items() if value is not None}
         sent |= {"stream": True, "stream_options": {"include_usage": True}}
         return ReplyStream(self._http, self.base_url, path, _encoded(sent))
+
+    def _model_entries(self) -> list[dict[str, Any]]:
+        body = self._get("/v1/models")
+        entries = body.get("data") if isinstance(body, dict) else None
+        return [entry for entry in entries or () if isinstance(entry, dict)]
 
     def _get(self, path: str) -> Any:
         try:

@@ -14,7 +14,8 @@ HeadraceError
 │   ├── BodyTooLarge            413
 │   ├── UnsupportedMedia        415
 │   ├── Unprocessable           422  grammar or schema, with a position
-│   └── Overloaded              429  queue full; `retry_after_s`
+│   ├── Overloaded              429  queue full; `retry_after_s`
+│   └── HeadersTooLarge         431
 ├── ModelProblem            the model cannot be used
 │   ├── InvalidModelFile        400  header refused, names the field
 │   ├── ModelLoadFailed         500  llama.cpp refused it; its log line is the message
@@ -130,6 +131,10 @@ class Overloaded(RequestError):
 
     def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
         super().__init__(message, numbers={"retry_after_s": retry_after_s})
+
+
+class HeadersTooLarge(RequestError):
+    code, status = "headers_too_large", 431
 
 
 class ModelProblem(HeadraceError):

@@ -116,12 +116,17 @@ class _Handler(BaseHTTPRequestHandler):
         if self.path == "/":
             self._json(200, fake.about)
         elif self.path == "/health" and fake.loading:
-            error = {"message": "Loading model", "type": "unavailable_error", "code": 503, "loaded": fake.loading.pop(0)}
+            error = {
+                "message": "Loading model",
+                "type": "unavailable_error",
+                "code": 503,
+                "loaded": fake.loading.pop(0),
+            }
             self._json(503, {"error": error})
         elif self.path == "/health":
             self._json(200, {"status": "ok"})
         elif self.path == "/v1/models" and self._allowed():
-            self._json(200, {"object": "list", "data": [{"id": name, "object": "model"} for name in fake.models]})
+            self._json(200, {"object": "list", "data": [_entry(name) for name in fake.models]})
         elif self.path == "/v1/models":
             self._json(401, {"error": {"message": "wrong API key", "type": "authentication_error", "code": "invalid"}})
         else:
@@ -182,7 +187,9 @@ class _Handler(BaseHTTPRequestHandler):
         elif fake.mode == "garbage":
             yield "data: {not json\n\n"
         elif fake.mode == "complete":
-            yield _line({"choices": [_choice({}, "stop") if chat else {"index": 0, "text": "", "finish_reason": "stop"}]})
+            yield _line(
+                {"choices": [_choice({}, "stop") if chat else {"index": 0, "text": "", "finish_reason": "stop"}]}
+            )
             yield _line({"choices": [], "usage": USAGE, "timings": TIMINGS})
             yield "data: [DONE]\n\n"
 
@@ -209,6 +216,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _choice(delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
     return {"index": 0, "delta": delta, "finish_reason": reason}
+
+
+def _entry(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "context_length": 4096}
 
 
 def _line(body: dict[str, Any]) -> str:

@@ -52,4 +52,5 @@ def _serve(mode: str, options: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else "serve")
+    named = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    main(named[0] if named else "serve")

@@ -10,6 +10,8 @@ import os
 import stat
 import struct
 from collections.abc import Iterator
+from itertools import repeat
+from operator import length_hint
 from pathlib import Path
 from types import TracebackType
 
@@ -48,11 +50,14 @@ class Cursor:
     def __enter__(self) -> Cursor:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._file.close()
 
     def need(self, field: str, n_bytes: int) -> None:
-        """Refuse `field` unless the file has `n_bytes` more bytes."""
+        """Refuse `field` unless the file has `n_bytes` more bytes, and a header may be that long."""
+        end = self.position + n_bytes
         left = self.size - self.position
         if n_bytes > left:
             raise InvalidModel(
@@ -60,6 +65,8 @@ class Cursor:
                 f"needs {n_bytes:,} bytes at byte {self.position:,}, the file has {max(left, 0):,} left; the header is "
                 f"wrong or the file is cut short: download it again",
             )
+        if end > limits.GGUF_HEADER_BYTES:
+            raise InvalidModel(field, f"ends at byte {end:,}; the limit for a header is {limits.GGUF_HEADER_BYTES:,}")
 
     def take(self, field: str, n_bytes: int) -> bytes:
         """The next `n_bytes` bytes. The caller has bounded `n_bytes`."""
@@ -105,11 +112,13 @@ class Cursor:
         while left:
             index = self._index(field, LENGTH.size)
             window, last = self._window, len(self._window) - LENGTH.size
-            for left in range(left - 1, -1, -1):  # noqa: B020 (counts down from where the last window ended)
-                length = unpack(window, index)[0]
+            turns = repeat(None, left)
+            for _ in turns:
+                (length,) = unpack(window, index)
                 index += length + 8
                 if index > last:
                     break
+            left = length_hint(turns)
             # Only the last length can exceed the limit: any other one stayed inside the window.
             check_length(field, length, limits.GGUF_STRING_BYTES)
             self.position = self._base + index - length
@@ -129,8 +138,12 @@ class Cursor:
     def _batch(self, count: int) -> list[bytes]:
         """Whole strings from the window, at most `count`."""
         window, index = self._window, self.position - self._base
-        unpack, end, batch = LENGTH.unpack_from, len(self._window), []
-        while count > len(batch) and index + 8 <= end:
+        unpack, end = LENGTH.unpack_from, len(self._window)
+        batch: list[bytes] = []
+        last = end - LENGTH.size
+        for _ in repeat(None, count):
+            if index > last:
+                break
             start = index + 8
             stop = start + unpack(window, index)[0]
             if stop > end:

@@ -15,6 +15,7 @@ from models.header.types import ARRAY, BOOL, SCALARS, STRING, UINT32, value_type
 
 ALIGNMENT_KEY = "general.alignment"
 ALIGNMENT_DEFAULT = 32
+TOKENS_KEY = "tokenizer.ggml.tokens"
 # An entry is at least a length, one byte of key, a type and a value of one byte.
 ENTRY_BYTES_MIN = 8 + 1 + 4 + 1
 
@@ -66,11 +67,9 @@ def read_index(cursor: Cursor, n_keys: int) -> Index:
         key = _key(cursor, f"key[{number}]")
         if key in index:
             raise InvalidModel(shown(key), "the key appears twice")
-        value = _value(cursor, shown(key))
+        value = _value(cursor, shown(key), n_strings)
         if isinstance(value, Array) and value.type == STRING:
             n_strings += value.count
-            if n_strings > limits.GGUF_STRINGS:
-                raise InvalidModel(shown(key), f"brings the strings to {n_strings:,}; the limit is {limits.GGUF_STRINGS:,}")
         index[key] = value
     return index
 
@@ -106,7 +105,7 @@ def plain_text(field: str, raw: bytes) -> str:
         raise InvalidModel(field, f"has a name that is not UTF-8 at byte {error.start}") from None
 
 
-def _value(cursor: Cursor, field: str) -> Value:
+def _value(cursor: Cursor, field: str, n_strings: int) -> Value:
     code = cursor.u32(field)
     if code in SCALARS:
         value = cursor.number(field, code)
@@ -120,21 +119,29 @@ def _value(cursor: Cursor, field: str) -> Value:
         cursor.skip(field, length)
         return text
     if code == ARRAY:
-        return _array(cursor, field)
+        return _array(cursor, field, n_strings)
     raise InvalidModel(field, f"has value type {code}; the format knows 0 to 12")
 
 
-def _array(cursor: Cursor, field: str) -> Array:
+def _array(cursor: Cursor, field: str, n_strings: int) -> Array:
+    """`n_strings` were in the arrays before this one."""
     code = cursor.u32(field)
     count = cursor.u64(field)
     if code == ARRAY:
         raise InvalidModel(field, "is an array of arrays; the limit is a depth of 1")
     if code != STRING and code not in SCALARS:
         raise InvalidModel(field, f"is an array of value type {code}; the format knows 0 to 12")
-    if count > limits.GGUF_ARRAY_ELEMENTS:
-        raise InvalidModel(field, f"has {count:,} elements; the limit is {limits.GGUF_ARRAY_ELEMENTS:,}")
+    # The vocabulary's own limit is applied here: before, not after, its tokens have been passed over.
+    limit = limits.GGUF_VOCAB_MAX if field == TOKENS_KEY else limits.GGUF_ARRAY_ELEMENTS
+    if count > limit:
+        raise InvalidModel(field, f"has {count:,} elements; the limit is {limit:,}")
     array = Array(code, count, cursor.position)
     if code == STRING:
+        if n_strings + count > limits.GGUF_STRINGS:
+            raise InvalidModel(
+                field,
+                f"brings the strings of all arrays to {n_strings + count:,}; the limit is {limits.GGUF_STRINGS:,}",
+            )
         cursor.skip_strings(field, count)
     else:
         cursor.skip(field, count * SCALARS[code].layout.size)

@@ -113,7 +113,7 @@ def _kind(cursor: Cursor, field: str) -> TensorType:
     if code in TENSOR_TYPES:
         return TENSOR_TYPES[code]
     if code in REMOVED_TENSOR_TYPES:
-        raise InvalidModel(field, f"is {REMOVED_TENSOR_TYPES[code]} ({code}) that ggml no longer reads: get a newer file")
+        raise InvalidModel(field, f"is {REMOVED_TENSOR_TYPES[code]} ({code}) that ggml reads no longer: get a new file")
     raise InvalidModel(field, f"is {code:,}, which is no tensor type: the file is damaged or newer than this program")
 
 

@@ -1,4 +1,4 @@
-"""The numbers of the GGUF format: value types, tensor types, file types. Tables only, as the pinned ggml defines them."""
+"""The numbers of the GGUF format: value types, tensor types, file types. Tables only, after the pinned ggml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What libllama can refuse, as types.
+"""What libllama can refuse, as types. Its return codes are translated in context.py, its log lines in log.py.
 
 LlamaError
 ├── BindingMissing     llama-cpp-python is absent or of another version
@@ -11,6 +11,7 @@ LlamaError
 ├── DecodeFatal        anything else: the memory of the step's sequences is not to be trusted
 ├── CutRefused         the memory cannot drop that tail
 └── RestoreFailed      a saved state was not accepted whole
+    └── MemoryDamaged      and its positions cannot be removed again
 """
 
 from __future__ import annotations
@@ -21,40 +22,44 @@ class LlamaError(Exception):
 
 
 class BindingMissing(LlamaError):
-    pass
+    """Nothing can be loaded; the message names the command that installs the pinned version."""
 
 
 class StructMismatch(LlamaError):
-    pass
+    """Going on would read or write memory at the wrong places."""
 
 
 class LoadFailed(LlamaError):
-    pass
+    """Nothing of the model is left in memory."""
 
 
 class ContextFailed(LlamaError):
-    pass
+    """Nothing of the context is left in memory."""
 
 
 class NoCells(LlamaError):
-    pass
+    """Drop or shorten a sequence, then send the same rows again."""
 
 
 class DecodeAborted(LlamaError):
-    pass
+    """Drop the step's sequences, or ask `pos_max` how far each one got."""
 
 
 class InvalidBatch(LlamaError):
-    pass
+    """The rows were refused before anything was computed."""
 
 
 class DecodeFatal(LlamaError):
-    pass
+    """Drop the step's sequences; the context itself may be used again."""
 
 
 class CutRefused(LlamaError):
-    pass
+    """The sequence is as it was when the message says so, empty otherwise: compute it anew."""
 
 
 class RestoreFailed(LlamaError):
-    pass
+    """The sequence is empty: compute it anew."""
+
+
+class MemoryDamaged(RestoreFailed):
+    """The sequence id is lost until `clear`, and the cells with it: bytes that no hash protected were handed in."""

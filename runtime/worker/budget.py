@@ -1,7 +1,8 @@
 """How many prompt tokens one step may compute: small enough that running chats do not stall, large enough to be fast.
 
-`observe` is the only thing that changes it. Chunk ends fall on multiples of 256 where they can and of 32 otherwise, so
-that the same prompt is cut at the same places and a saved block never straddles a chunk.
+`observe` is the only thing that changes it. Chunk ends fall on multiples of 256 where they can and of 64 otherwise, so
+that the same prompt is cut at the same places and a saved block never straddles a chunk. Fewer than 64 rows are no
+bargain: llama.cpp's tiled attention on the CPU starts there, and 32 rows after a long prompt take as long as 64.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 BLOCK = 256
-GRAIN = 32
+GRAIN = 64
 # With nobody to hold up, a step may take this long: a cancelled prompt still stops within it.
 ALONE_S = 1.0
 NEWEST_WEIGHT = 0.3
@@ -24,16 +25,16 @@ class StepBudget:
     seconds_per_token: float = 0.0
 
     def tokens(self, *, others_decode: bool) -> int:
-        """Prompt tokens for the next step, at least 32."""
+        """Prompt tokens for the next step, at least 64."""
         if not self.seconds_per_token:
-            return min(2 * GRAIN if others_decode else BLOCK, self.n_max)
+            return min(GRAIN if others_decode else BLOCK, self.n_max)
         affordable = int((self.target_s if others_decode else ALONE_S) / self.seconds_per_token)
         grain = BLOCK if affordable >= BLOCK else GRAIN
         return max(min(GRAIN, self.n_max), min(affordable // grain * grain, self.n_max))
 
     def observe(self, n_prompt_tokens: int, seconds: float) -> None:
         """Learn from a step; small chunks say little about the cost of large ones."""
-        if n_prompt_tokens < GRAIN // 2:
+        if n_prompt_tokens < GRAIN:
             return
         newest = seconds / n_prompt_tokens
         if not self.seconds_per_token:
@@ -46,7 +47,7 @@ def chunk_end(start: int, n_known: int, n_allowed: int) -> int:
     """Where a chunk that begins at `start` ends, given that at most `n_allowed` of the known tokens may be computed.
 
     >>> chunk_end(0, 1000, 300), chunk_end(256, 1000, 100), chunk_end(250, 1000, 3)
-    (256, 352, 253)
+    (256, 320, 253)
     """
     end = min(start + n_allowed, n_known)
     if end == n_known:

@@ -21,7 +21,7 @@ import psutil
 from models import limits
 from models.errors import InvalidModel
 from models.fit import Fit, Space, choose
-from models.gguf import ModelInfo, check_loadable, read_model
+from models.gguf import ModelInfo, check_loadable
 from runtime.config import EngineOptions
 from runtime.errors import (
     DecodeFailed,
@@ -226,8 +226,7 @@ class Worker:
 
 def _checked(path: str) -> ModelInfo:
     try:
-        check_loadable(Path(path))
-        return read_model(Path(path))
+        return check_loadable(Path(path))
     except InvalidModel as error:
         raise InvalidModelFile(f"{Path(path).name}: {error}", param=error.field) from error
     except OSError as error:
@@ -249,10 +248,17 @@ def _context_options(options: EngineOptions, fit: Fit, threads: int) -> ContextO
         n_seq_max=n_ids,
         n_outputs_max=n_ids,
         kv_type=options.kv_type,
-        flash_attn=options.flash_attn,
+        flash_attn=_flash_attention(options, fit),
         threads=threads,
         threads_batch=threads,
     )
+
+
+def _flash_attention(options: EngineOptions, fit: Fit) -> str:
+    """Off on the CPU: its one-row kernel is much slower after a long prompt. A quantized KV cache needs it."""
+    if options.flash_attn == "auto" and not fit.gpu_layers and options.kv_type in ("f16", "bf16", "f32"):
+        return "off"
+    return options.flash_attn
 
 
 def _plan_line(options: EngineOptions, fit: Fit, context: Context, model: Model, threads: int, template: str) -> str:

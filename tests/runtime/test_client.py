@@ -154,6 +154,8 @@ def test_models_health_about_and_key(server: FakeOpenAiServer) -> None:
         assert (loading.state, loading.fraction) == ("loading", 0.25)
         assert client.health().state == "ok"
         assert client.models() == ("fake-model",)
+        assert client.context_length("fake-model") == 4096
+        assert client.context_length("another") is None
         assert client.about()["name"] == "headrace"
     with Client(server.url) as client, pytest.raises(RemoteError, match="wrong API key"):
         client.models()
@@ -197,7 +199,8 @@ def test_an_address_that_is_none_is_refused_in_one_sentence(url: str) -> None:
 
 def test_decoder_takes_bytes_cut_anywhere() -> None:
     body = (
-        b': keep-alive\r\n\r\ndata: {"choices":[{"index":0,"delta":{"reasoning_content":"hm"},"finish_reason":null}]}\n\n'
+        b": keep-alive\r\n\r\n"
+        b'data: {"choices":[{"index":0,"delta":{"reasoning_content":"hm"},"finish_reason":null}]}\n\n'
         b'data:{"choices":[{"index":0,"delta":{"content":"gr\xc3\xbc\xc3\x9f"},"finish_reason":null}]}\r\n\r\n'
         b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"length"}]}\n\ndata: [DONE]\n\ndata: {"x":1}\n\n'
     )

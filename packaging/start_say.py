@@ -75,6 +75,6 @@ class Voice:
 
 
 def duration(seconds: float) -> str:
-    """"7 s", "2 min 05 s"."""
+    """ "7 s", "2 min 05 s"."""
     whole = round(seconds)
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"

@@ -75,6 +75,7 @@ class FakeWorker:
         self._inbox: queue.SimpleQueue[Submit | Ping | Stop] = queue.SimpleQueue()
         self._cancelled: set[str] = set()
         self._changed = threading.Condition()
+        self._lingers = False
 
     def run(self) -> None:
         for frame in self._transport:
@@ -91,6 +92,8 @@ class FakeWorker:
                     self._inbox.put(frame)
                     self._changed.notify_all()
         self._transport.flush(1.0)
+        if self._lingers:
+            threading.Event().wait()
 
     def _engine(self, load: Load) -> None:
         script = Script.parse(load.options.chaos)
@@ -138,6 +141,8 @@ class FakeWorker:
                 threading.Event().wait()
             case "kill" | "segv" | "stop":
                 os.kill(os.getpid(), getattr(signal, {"kill": "SIGKILL", "segv": "SIGSEGV", "stop": "SIGSTOP"}[do]))
+                # Another thread may take the signal, some time after this one goes on.
+                threading.Event().wait()
             case "abort":
                 sys.stderr.write("/home/somebody/build/ggml.c:42: GGML_ASSERT(planted) failed\n")
                 sys.stderr.flush()
@@ -145,6 +150,7 @@ class FakeWorker:
             case "exit":
                 os._exit(3)
             case "close":
+                self._lingers = True
                 self._transport.close()
                 threading.Event().wait()
             case "garbage":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from runtime.errors import EngineCrashed, ErrorInfo, HeadraceError
 from runtime.frames import (
@@ -124,18 +124,19 @@ class FakeReply:
             self.cancelled.set()
 
     async def __aiter__(self) -> AsyncIterator[ReplyFrame]:
-        try:
-            async for frame in self._play():
-                if self.cancelled.is_set():
-                    break
-                yield frame
-                if isinstance(frame, Done | Failed):
-                    return
+        async for frame in self._play():
             if self.cancelled.is_set():
-                lost = self._lost
-                yield Failed(self.request.id, lost) if lost else replace_cancelled(self._done())
-        finally:
-            self.ended.set()
+                break
+            if isinstance(frame, Done | Failed):
+                self.ended.set()
+                yield frame
+                return
+            yield frame
+        self.ended.set()
+        if self._lost is not None:
+            yield Failed(self.request.id, self._lost)
+        elif self.cancelled.is_set():
+            yield self._done(cancelled=True)
 
     async def _play(self) -> AsyncIterator[ReplyFrame]:
         request, script = self.request, self.script
@@ -160,8 +161,10 @@ class FakeReply:
         for at in range(0, max((len(words) for words, _, _ in plans), default=0), step):
             if self.script.hold_at is not None and at >= self.script.hold_at:
                 await self._hold()
-            if self.script.gap_s:
-                await asyncio.sleep(self.script.gap_s)
+                if self.cancelled.is_set():
+                    return
+            # Frames come from another process: others of this loop have their turn between them.
+            await asyncio.sleep(self.script.gap_s)
             if self.script.fail_at is not None and at >= self.script.fail_at:
                 yield Failed(self.request.id, self.script.error, emitted=at > 0)
                 return
@@ -211,14 +214,10 @@ class FakeReply:
         text = request.text if request.text is not None else " ".join(m.content for m in request.messages)
         return max(1, len(text.split()))
 
-    def _done(self) -> Done:
+    def _done(self, *, cancelled: bool = False) -> Done:
         n_prompt = self._n_prompt()
         timings = Timings(1.0, 20.0, 100.0, n_prompt, self._n_generated, self.script.n_cached)
-        return Done(self.request.id, n_prompt, self.script.n_cached, self._n_generated, timings)
-
-
-def replace_cancelled(done: Done) -> Done:
-    return Done(done.id, done.n_prompt, done.n_cached, done.n_generated, done.timings, cancelled=True)
+        return Done(self.request.id, n_prompt, self.script.n_cached, self._n_generated, timings, cancelled)
 
 
 def _cut(words: tuple[str, ...], n_chars: int) -> tuple[str, ...]:
@@ -230,7 +229,3 @@ def _cut(words: tuple[str, ...], n_chars: int) -> tuple[str, ...]:
         kept.append(word[:n_chars])
         n_chars -= len(word)
     return tuple(kept)
-
-
-def script(**changes: object) -> Script:
-    return replace(Script(), **changes)  # type: ignore[arg-type]

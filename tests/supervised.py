@@ -95,6 +95,10 @@ class Watched(Supervisor):
         super()._set_state(state)
         self._tell_waiters()
 
+    def _tell(self, frame: Any) -> None:
+        super()._tell(frame)
+        self._tell_waiters()
+
     def _tell_waiters(self) -> None:
         for condition, future in self._waiters:
             if not future.done() and condition():

@@ -44,9 +44,9 @@ class Report:
 
 
 def build_facts(engine_build: str = "") -> dict[str, str]:
-    """Versions of what was measured; `engine_build` is what the service says of llama.cpp."""
-    facts = {"headrace": version_of("headrace"), "llama-cpp-python": version_of("llama-cpp-python")}
-    return {**facts, "engine": engine_build} if engine_build else facts
+    """Versions of what was measured; `engine_build` is what the service says of llama-cpp-python and llama.cpp."""
+    engine = {"engine": engine_build} if engine_build else {"llama-cpp-python": version_of("llama-cpp-python")}
+    return {"headrace": version_of("headrace"), **engine}
 
 
 def version_of(distribution: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import re
 import secrets
@@ -29,8 +30,8 @@ def alias(options: ServiceOptions) -> str:
 
 def fingerprint(facts: Ready | None) -> str:
     """Changes when the same seed may give another text: with our version and the build of llama.cpp."""
-    build = re.sub(r"[^\w.+-]+", "-", facts.build).strip("-")[:64] if facts is not None else ""
-    return f"{PROGRAM}-{version()}" + (f"-{build}" if build else "")
+    build = facts.build if facts is not None else ""
+    return "fp_" + hashlib.blake2s(f"{version()} {build}".encode(), digest_size=5).hexdigest()
 
 
 def reply_id(prefix: str) -> str:

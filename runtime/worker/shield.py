@@ -47,7 +47,9 @@ class Shield:
 
     def cover_chat(self, chat: Chat) -> Chat:
         """`cover_all` for messages, whose roles templates compare with; conversation.py has checked those."""
-        return [{**self.cover_all(message), "role": message["role"]} for message in chat]
+        return [
+            {key: item if key == "role" else self.cover_all(item) for key, item in message.items()} for message in chat
+        ]
 
     def cover_all(self, value: Any) -> Any:
         """`cover` for every text inside `value`, keys included."""

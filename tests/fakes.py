@@ -53,6 +53,7 @@ class Script:
     hold_at: int | None = None
     gap_s: float = 0.0
     n_cached: int = 2
+    dropped: int = 0
     skip_choice_done: bool = False
     skip_terminal: bool = False
     end_token: bool = False
@@ -145,7 +146,7 @@ class FakeReply:
         if script.refuse is not None:
             yield Failed(request.id, script.refuse)
             return
-        yield Accepted(request.id, self._n_prompt())
+        yield Accepted(request.id, self._n_prompt(), script.dropped)
         yield Progress(request.id, 1, self._n_prompt())
         if request.echo:
             for index in range(request.n):

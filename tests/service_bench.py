@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from runtime.config import ServiceOptions
 from runtime.service.app import create_app
 from runtime.service.listen import listen, port_of
-from runtime.service.server import Server
+from runtime.service.server import Server, loop_factory
 
 OPTIONS = ServiceOptions("fake-model", "/somewhere/private/fake-model.gguf")
 USER = [{"role": "user", "content": "hi there"}]
@@ -87,7 +87,8 @@ class LiveServer:
             return read_response(connection)
 
     def _serve(self) -> None:
-        asyncio.run(self._main())
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(self._main())
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 SEQUENCE = re.compile(r"\x1b(?:\[([0-9;?]*)([A-Za-z])|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][0-9A-B]|[=>78])")
 TAKE_THE_TERMINAL = (
@@ -127,9 +127,15 @@ class Program:
 
     def expect(self, text: str, *, times: int = 1, timeout_s: float = 30) -> None:
         """Until `text` is on the screen, or in what has scrolled, at least `times`."""
+        self.expect_that(lambda seen: seen.count(text) >= times, f"{text!r} {times} times", timeout_s=timeout_s)
+
+    def expect_that(
+        self, holds: Callable[[str], bool], what: str = "what was expected", *, timeout_s: float = 30
+    ) -> None:
+        """The same for anything that can be said of the screen's text."""
         end = time.monotonic() + timeout_s
-        while self.screen.text.count(text) < times:
-            assert self._read(end), f"{text!r} did not appear {times} times:\n{self.screen.text}"
+        while not holds(self.screen.text):
+            assert self._read(end), f"{what} did not appear:\n{self.screen.text}"
 
     def wait(self, timeout_s: float = 30) -> int:
         """The exit code, with everything the program wrote on the screen."""

@@ -142,7 +142,7 @@ class Track:
                     await sink.delta(self._base + frame.index, frame)
                 elif isinstance(frame, Accepted):
                     accepted = True
-                    await sink.accepted()
+                    await sink.accepted(frame)
                 elif isinstance(frame, ChoiceDone):
                     await sink.choice_done(self._base + frame.index, frame)
                 elif isinstance(frame, Done):

@@ -70,15 +70,13 @@ class Shape:
         raise NotImplementedError
 
     def usage(self, tally: Tally) -> bytes:
-        said = {"usage": tally.usage(), "timings": tally.timings()}
-        return self._head + b"[]," + _encode(said)[1:] + b"\n\n"
+        return self._head + b"[]," + _encode(tally.said())[1:] + b"\n\n"
 
     def whole(self, choices: Sequence[Choice], tally: Tally) -> dict[str, Any]:
         return {
             **self._about(self.whole_object),
             "choices": [self._whole_choice(choice) for choice in choices],
-            "usage": tally.usage(),
-            "timings": tally.timings(),
+            **tally.said(),
         }
 
     def _whole_choice(self, choice: Choice) -> dict[str, Any]:

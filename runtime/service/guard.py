@@ -144,6 +144,7 @@ def _with_cors(send: Send, origin: bytes | None) -> Send:
     added = [
         (b"access-control-allow-origin", origin),
         (b"access-control-allow-credentials", b"true"),
+        (b"access-control-expose-headers", b"retry-after, x-headrace-dropped-turns"),
         (b"vary", b"Origin"),
     ]
 

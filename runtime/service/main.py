@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
-import uvicorn
 
 from runtime.config import EngineOptions, ServiceOptions
 from runtime.errors import HeadraceError
@@ -23,7 +22,7 @@ from runtime.service.app import create_app
 from runtime.service.doors import CannotServe, check_binding
 from runtime.service.listen import listen, port_of
 from runtime.service.names import alias
-from runtime.service.server import Server
+from runtime.service.server import Server, loop_factory
 from runtime.service.supervisor import Supervisor
 
 OPTIONS_BYTES = 1024 * 1024
@@ -115,9 +114,8 @@ class _Program:
 
 
 def _run(program: _Program, *, ends_with_model: bool) -> int:
-    loop_factory = uvicorn.Config(lambda: None, log_config=None).get_loop_factory()
     try:
-        with asyncio.Runner(loop_factory=loop_factory) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             return runner.run(program.run(ends_with_model=ends_with_model))
     except HeadraceError as error:
         complain(error.message)

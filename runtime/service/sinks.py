@@ -11,7 +11,7 @@ from typing import Protocol
 import msgspec
 
 from runtime.errors import EngineCrashed, ErrorInfo
-from runtime.frames import ChoiceDone, Delta, Done, TokenLogprob
+from runtime.frames import Accepted, ChoiceDone, Delta, Done, TokenLogprob
 from runtime.service.chunks import DONE, Choice, Shape
 from runtime.service.line import Line
 from runtime.service.problems import Problems
@@ -23,11 +23,12 @@ STREAM_HEADERS = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),
 )
+DROPPED_HEADER = b"x-headrace-dropped-turns"
 WHOLE_HEADERS = ((b"content-type", b"application/json"),)
 
 
 class Sink(Protocol):
-    async def accepted(self) -> None:
+    async def accepted(self, frame: Accepted) -> None:
         """One prompt was accepted. Returns when the reply may begin."""
 
     async def delta(self, index: int, frame: Delta) -> None: ...
@@ -50,16 +51,18 @@ class StreamSink:
         self._shape = shape
         self._problems = problems
         self._to_accept = len(order.requests)
+        self._n_dropped = 0
         self._opened = asyncio.Event()
         self._held: dict[int, tuple[TokenLogprob, ...]] = {}
         self._unfinished = set(range(order.n_choices))
 
-    async def accepted(self) -> None:
+    async def accepted(self, frame: Accepted) -> None:
+        self._n_dropped += frame.dropped
         self._to_accept -= 1
         if self._to_accept:
             await self._opened.wait()
             return
-        await self._line.start(200, STREAM_HEADERS)
+        await self._line.start(200, (*STREAM_HEADERS, *_dropped(self._n_dropped)))
         if first := b"".join(self._shape.first(index) for index in range(self._order.n_choices)):
             await self._line.write(first)
         self._opened.set()
@@ -85,7 +88,7 @@ class StreamSink:
 
     async def finish(self, dones: list[Done]) -> None:
         check_complete(self._unfinished)
-        tally = Tally(dones, self._order.n_choices)
+        tally = Tally(dones, self._order.n_choices, self._n_dropped)
         usage = self._shape.usage(tally) if self._order.include_usage else b""
         await self._line.end(usage + DONE)
 
@@ -100,9 +103,10 @@ class WholeSink:
         self._line = line
         self._shape = shape
         self._choices = [Choice(index) for index in range(order.n_choices)]
+        self._n_dropped = 0
 
-    async def accepted(self) -> None:
-        pass
+    async def accepted(self, frame: Accepted) -> None:
+        self._n_dropped += frame.dropped
 
     async def delta(self, index: int, frame: Delta) -> None:
         choice = self._choices[index]
@@ -120,11 +124,16 @@ class WholeSink:
 
     async def finish(self, dones: list[Done]) -> None:
         check_complete({choice.index for choice in self._choices if choice.reason is None})
-        body = self._shape.whole(self._choices, Tally(dones, len(self._choices)))
-        await self._line.whole(200, WHOLE_HEADERS, msgspec.json.encode(body))
+        body = self._shape.whole(self._choices, Tally(dones, len(self._choices), self._n_dropped))
+        await self._line.whole(200, (*WHOLE_HEADERS, *_dropped(self._n_dropped)), msgspec.json.encode(body))
 
     async def fail(self, info: ErrorInfo) -> None:
         raise AssertionError("a whole reply has not begun before it is complete")
+
+
+def _dropped(n_turns: int) -> tuple[tuple[bytes, bytes], ...]:
+    """Said where every client can see it: the model did not read all of the chat."""
+    return ((DROPPED_HEADER, b"%d" % n_turns),) if n_turns else ()
 
 
 def check_complete(unfinished: set[int]) -> None:

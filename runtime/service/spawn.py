@@ -61,11 +61,11 @@ class WorkerProcess:
         return self._process.returncode
 
     def last_words(self) -> str:
-        """The most telling of its last lines on stderr, without folders; "" if there is none."""
+        """The two most telling of its last lines on stderr, without folders; "" if there is none."""
         lines = [line.strip() for line in bytes(self._tail).decode("utf-8", "replace").splitlines()]
         lines = [line for line in lines if line]
-        telling = [line for line in lines if _TELLING.search(line)] or lines
-        return _FOLDERS.sub("", telling[-1])[:LINE_CHARS] if telling else ""
+        telling = [line for line in lines if _TELLING.search(line)][-2:] or lines[-1:]
+        return "; ".join(_FOLDERS.sub("", line)[:LINE_CHARS] for line in telling)
 
     def _read_stderr(self) -> None:
         assert self._process.stderr is not None

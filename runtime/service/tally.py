@@ -9,17 +9,23 @@ from runtime.frames import Done
 
 
 class Tally:
-    """Times are milliseconds in the worker."""
+    """Times are milliseconds in the worker. `n_dropped` counts turns left out so that a chat fits its context."""
 
-    def __init__(self, dones: Sequence[Done], n_choices: int) -> None:
+    def __init__(self, dones: Sequence[Done], n_choices: int, n_dropped: int = 0) -> None:
         timings = [done.timings for done in dones]
         self._n_choices = n_choices
+        self._n_dropped = n_dropped
         self.n_prompt = sum(done.n_prompt for done in dones)
         self.n_cached = sum(done.n_cached for done in dones)
         self.n_generated = sum(done.n_generated for done in dones)
         self._prompt_n = sum(timing.prompt_n for timing in timings)
         self._prompt_ms = sum(timing.prompt_ms for timing in timings)
         self._predicted_ms = sum(timing.predicted_ms for timing in timings)
+
+    def said(self) -> dict[str, Any]:
+        """What stands beside the choices of a complete reply."""
+        dropped = {"dropped_turns": self._n_dropped} if self._n_dropped else {}
+        return {"usage": self.usage(), "timings": self.timings(), **dropped}
 
     def usage(self) -> dict[str, Any]:
         return {

@@ -30,43 +30,52 @@ def token_offsets(
         return ()
     raw = text.encode()
     pieces = [piece_of[token] for token in tokens[n_head:]]
-    reached = list(accumulate(map(len, pieces), initial=0))
-    if reached[-1] != len(raw):
-        reached = _walk(raw, pieces)
-    found = set()
-    for end in _byte_offsets(text, raw, ends):
-        at = bisect_left(reached, end)
-        if at < len(reached) and reached[at] == end and _agrees(raw, end, pieces, at):
-            found.add(at + n_head)
-    return tuple(sorted(offset for offset in found if 0 < offset < len(tokens)))
+    wanted = _byte_offsets(text, raw, ends)
+    if b"".join(pieces) == raw:
+        ended = begun = list(accumulate(map(len, pieces), initial=0))
+    else:
+        ended, begun = _walk(raw, pieces)
+    counts = _counts(wanted, ended, begun)
+    return tuple(sorted({n + n_head for n in counts if 0 < n + n_head < len(tokens)}))
 
 
 def _byte_offsets(text: str, raw: bytes, ends: Sequence[int]) -> list[int]:
     return list(ends) if len(raw) == len(text) else [len(text[:end].encode()) for end in ends]
 
 
-def _agrees(raw: bytes, end: int, pieces: Sequence[bytes], at: int) -> bool:
-    """Whether the last tokens before `end` are the text there: sums alone could agree by chance."""
-    last = b"".join(pieces[max(0, at - 3) : at])
-    return raw[:end].endswith(last.lstrip(b" "))
+def _counts(wanted: Sequence[int], ended: Sequence[int], begun: Sequence[int]) -> list[int]:
+    """For each offset that lies between two tokens, how many stand before it.
+
+    After n tokens the text has been covered up to `ended[n]`, and the next one begins at `begun[n]`.
+    """
+    found = [(end, bisect_left(begun, end)) for end in wanted]
+    return [n for end, n in found if n < len(begun) and ended[n] <= end]
 
 
-def _walk(raw: bytes, pieces: Sequence[bytes]) -> list[int]:
-    """Where each token ends, for vocabularies that put in a space or leave out white space beside special tokens.
+def _walk(raw: bytes, pieces: Sequence[bytes]) -> tuple[list[int], list[int]]:
+    """`ended` and `begun` for vocabularies that put in a space or leave out white space beside special tokens.
 
     Stops at the first token that cannot be matched.
     """
-    reached = [0]
-    at = 0
+    ended: list[int] = [0]
+    begun: list[int] = []
     for piece in pieces:
-        if not raw.startswith(piece, at):
-            if raw.startswith(piece[1:], at) and piece.startswith(b" "):
-                piece = piece[1:]
-            else:
-                while at < len(raw) and raw[at : at + 1].isspace():
-                    at += 1
-                if not raw.startswith(piece, at):
-                    break
-        at += len(piece)
-        reached.append(at)
-    return reached
+        start = _start(raw, ended[-1], piece)
+        if start is None:
+            break
+        begun.append(start)
+        # A space that is not in the text takes no room there.
+        ended.append(start + len(piece if raw.startswith(piece, start) else piece[1:]))
+    begun.append(len(raw) if len(begun) == len(pieces) else ended[-1])
+    return ended, begun
+
+
+def _start(raw: bytes, at: int, piece: bytes) -> int | None:
+    """Where `piece` begins in the text: at `at`, or after white space that no token stands for."""
+    after = at
+    while after < len(raw) and raw[after : after + 1].isspace():
+        after += 1
+    for start in (at, after):
+        if raw.startswith(piece, start) or (piece.startswith(b" ") and raw.startswith(piece[1:], start)):
+            return start
+    return None

@@ -29,6 +29,7 @@ from runtime.errors import (
     ErrorInfo,
     HeadraceError,
     InvalidModelFile,
+    InvalidRequest,
     ModelLoadFailed,
     NumericError,
     ShuttingDown,
@@ -40,6 +41,7 @@ from runtime.llama.errors import LlamaError
 from runtime.llama.library import build_info
 from runtime.llama.model import Model
 from runtime.llama.sampler import SamplerChain
+from runtime.llama.selftest import check_binding
 from runtime.llama.threads import default_threads
 from runtime.request import ChatRequest
 from runtime.worker.budget import StepBudget
@@ -91,6 +93,10 @@ class Worker:
         """Read the weights, make the context, start the threads. Raises HeadraceError with the reason."""
         options = self._options
         info = _checked(options.model_path)
+        try:
+            check_binding()
+        except LlamaError as error:
+            raise ModelLoadFailed(str(error)) from error
         found = devices()
         fit = choose(info, _space(found), ctx=options.ctx, gpu_layers=options.gpu_layers, kv_type=options.kv_type)
         threads = options.threads or default_threads()
@@ -142,10 +148,11 @@ class Worker:
         self._prompts.put(None)
         loaded.engine.post(Closing())
         loaded.context.abort()
-        for thread in self._threads:
-            thread.join(timeout=3)
+        prompt, engine, text = self._threads
+        prompt.join(timeout=1)
+        engine.join(timeout=3)
         loaded.text.put(End())
-        self._threads[-1].join(timeout=3)
+        text.join(timeout=1)
         loaded.renderer.close()
         loaded.runner.close()
         loaded.context.close()
@@ -214,7 +221,10 @@ class Worker:
 
     def _prepare(self, loaded: _Loaded, request: ChatRequest, queued_at: float) -> None:
         prompt = loaded.builder.build(request)
-        pickers = _pickers(request, prompt, loaded)
+        try:
+            pickers = _pickers(request, prompt, loaded)
+        except ValueError as error:
+            raise InvalidRequest(str(error)) from error
         n_prompt = len(prompt.tokens)
         room = loaded.context.n_ctx_seq - n_prompt
         wanted = room if request.max_tokens is None else min(request.max_tokens, room)

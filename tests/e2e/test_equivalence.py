@@ -1,9 +1,9 @@
 """Batched = single, forked = single, preempted = undisturbed, on real weights.
 
 Kernels for one row and for many round differently, so texts may part where the two best tokens are closer than EPSILON
-natural-log units; with flash attention that may happen once in a thousand tokens. Without it (the default on a CPU,
-because it decodes faster) llama.cpp multiplies f16 keys by another kernel as soon as a step has two rows, and 8-bit
-activations make that difference grow: one in a hundred there. Counts are printed.
+natural-log units; more than one in a thousand tokens fails. Counts are printed. The weights are the starter model's,
+dequantized: with 8-bit activations the same rounding grows thirtyfold and texts part at three in a thousand tokens,
+whatever runs the model.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from dequantized import dequantized
 from local_engine import LocalEngine
 
 from runtime.worker.scheduler import Scheduler
 
 pytestmark = pytest.mark.weights
 
-EPSILON = 0.5
-PARTINGS_PER_TOKEN = {"on": 1 / 1000, "off": 1 / 100}
+EPSILON = 0.05
 PROMPTS = [
     "The river runs",
     "Once upon a time, in a village far from the sea, there lived a clockmaker who",
@@ -52,11 +52,11 @@ class Parting:
                     self.wrong += 1
                 return
 
-    def check(self, flash_attn: str) -> None:
+    def check(self) -> None:
         print(f"{self.compared} tokens compared, {self.near_ties} near ties (epsilon {EPSILON}), {self.wrong} wrong")
         assert self.compared > 0
         assert self.wrong == 0
-        assert self.near_ties <= max(1, self.compared * PARTINGS_PER_TOKEN[flash_attn])
+        assert self.near_ties <= max(1, self.compared // 1000)
 
 
 def singles(engine: LocalEngine) -> dict[int, tuple[list[int], list[tuple[float, float]]]]:
@@ -68,9 +68,13 @@ def singles(engine: LocalEngine) -> dict[int, tuple[list[int], list[tuple[float,
     return out
 
 
-@pytest.mark.parametrize("flash_attn", ["on", "off"])
-def test_eight_mixed_prompts_batched_equal_single(starter_model: Path, flash_attn: str) -> None:
-    with LocalEngine(starter_model, n_ctx=4096, flash_attn=flash_attn) as engine:
+@pytest.fixture(scope="module")
+def exact_model(starter_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return dequantized(starter_model, tmp_path_factory.mktemp("weights") / "starter-f16.gguf")
+
+
+def test_eight_mixed_prompts_batched_equal_single(exact_model: Path) -> None:
+    with LocalEngine(exact_model, n_ctx=4096) as engine:
         reference = singles(engine)
         for i, text in enumerate(PROMPTS):
             engine.submit(f"batched{i}", engine.tokens(text), N_NEW)
@@ -78,11 +82,11 @@ def test_eight_mixed_prompts_batched_equal_single(starter_model: Path, flash_att
         parting = Parting()
         for i, (said, tops) in reference.items():
             parting.compare(said, tops, engine.said[f"batched{i}", 0])
-        parting.check(flash_attn)
+        parting.check()
 
 
-def test_choices_from_one_shared_prompt_equal_single(starter_model: Path) -> None:
-    with LocalEngine(starter_model, flash_attn="on") as engine:
+def test_choices_from_one_shared_prompt_equal_single(exact_model: Path) -> None:
+    with LocalEngine(exact_model) as engine:
         prompt = engine.tokens(PROMPTS[5])
         engine.submit("single", prompt, 60)
         engine.run()
@@ -91,12 +95,12 @@ def test_choices_from_one_shared_prompt_equal_single(starter_model: Path) -> Non
         parting = Parting()
         for i in range(4):
             parting.compare(engine.said["single", 0], engine.tops["single", 0], engine.said["forked", i])
-        parting.check("on")
+        parting.check()
 
 
-def test_preempted_requests_equal_undisturbed_ones(starter_model: Path) -> None:
-    calm = LocalEngine(starter_model, n_ctx=2048)
-    tight = LocalEngine(starter_model, n_ctx=256, parallel=4)
+def test_preempted_requests_equal_undisturbed_ones(exact_model: Path) -> None:
+    calm = LocalEngine(exact_model, n_ctx=2048)
+    tight = LocalEngine(exact_model, n_ctx=256, parallel=4)
     with calm, tight:
         parting = Parting()
         prompts = [calm.tokens(text) for text in PROMPTS[:5]]
@@ -109,7 +113,7 @@ def test_preempted_requests_equal_undisturbed_ones(starter_model: Path) -> None:
             parting.compare(calm.said[f"r{i}", 0], calm.tops[f"r{i}", 0], tight.said[f"r{i}", 0])
         print(f"preempted {tight.scheduler.n_preempted} times")
         assert tight.scheduler.n_preempted > 0
-        parting.check("off")
+        parting.check()
 
 
 def fill_context(engine: LocalEngine) -> None:
@@ -122,21 +126,25 @@ def fill_context(engine: LocalEngine) -> None:
 
 
 def disturb(engine: LocalEngine, n_actions: int, seed: int) -> dict[str, int]:
-    """Random submits, cancels, overflows, with books checked after every step."""
+    """Random submits, cancels, overflows, with books checked after every step. Returns how often each happened."""
     r = random.Random(seed)
-    acted = {"submitted": 0, "cancelled": 0, "overflowed": 0, "finished": 0}
+    acted = {"submitted": 0, "cancelled": 0, "full": 0}
+    names: list[str] = []
     for i in range(n_actions):
-        verb = r.choice(["submit", "submit", "cancel", "step", "step", "step"])
-        if verb == "submit" and engine.scheduler.n_waiting < 6:
-            prompt = [r.randrange(100, 40_000) for _ in range(r.choice([1, 3, 40, 130, engine.context.n_ctx - 2]))]
-            engine.submit(f"d{seed}-{i}", prompt, r.choice([0, 1, 20, 60]), n=r.choice([1, 1, 3]), logprobs=False)
+        verb = r.choice(["submit", "submit", "cancel", "step", "step"])
+        if verb == "submit" and engine.scheduler.n_waiting < 5:
+            n_prompt = r.choice([1, 3, 30, 30, 40, engine.context.n_ctx - 2])
+            prompt = [r.randrange(100, 40_000) for _ in range(n_prompt)]
+            names.append(f"d{seed}-{i}")
+            engine.submit(names[-1], prompt, r.choice([0, 1, 30, 60]), n=r.choice([1, 1, 3]), logprobs=False)
             acted["submitted"] += 1
-        elif verb == "cancel" and i:
+            acted["full"] += n_prompt > 100
+        elif verb == "cancel" and names and r.random() < 0.5:
             before = len(engine.ended)
-            engine.cancel(f"d{seed}-{r.randrange(max(0, i - 12), i)}")
+            engine.cancel(r.choice(names[-4:]))
             acted["cancelled"] += len(engine.ended) > before
         else:
-            for _ in range(r.randrange(1, 5)):
+            for _ in range(r.randrange(1, 8)):
                 if engine.scheduler.has_work:
                     engine.step()
     engine.run()
@@ -146,10 +154,10 @@ def disturb(engine: LocalEngine, n_actions: int, seed: int) -> dict[str, int]:
 
 
 def test_after_disorder_a_full_context_still_decodes(starter_model: Path) -> None:
-    with LocalEngine(starter_model, n_ctx=320, parallel=4) as engine:
+    with LocalEngine(starter_model, n_ctx=256, parallel=4) as engine:
         acted = disturb(engine, 120, seed=7)
         print(acted)
-        assert min(acted["submitted"], acted["cancelled"], acted["finished"], acted["preempted"]) > 0
+        assert min(acted.values()) > 0, acted
         fill_context(engine)
 
 

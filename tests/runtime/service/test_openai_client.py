@@ -131,7 +131,7 @@ def test_other_errors_have_their_classes(client: OpenAI, server: LiveServer) -> 
 
 def test_a_key() -> None:
     with LiveServer(FakeBackend(), api_key="right") as server:
-        for key in ("wrong", ""):
+        for key in ("wrong", "righ"):
             client = OpenAI(base_url=server.url, api_key=key, max_retries=0)
             with client, pytest.raises(openai.AuthenticationError):
                 client.models.list()

@@ -130,6 +130,19 @@ def test_usage_and_timings() -> None:
     run(body)
 
 
+def test_turns_left_out_are_told() -> None:
+    async def body() -> None:
+        for script, told in ((Script(), None), (Script(dropped=3), "3")):
+            streamed = await stream(script, CHAT, chat_body(**ASK_USAGE))
+            strict_chunks.chat(streamed.body, usage=True)
+            whole = await stream(script, CHAT, {"messages": USER})
+            for done in (streamed, whole):
+                assert done.headers.get("x-headrace-dropped-turns") == told
+                assert (b'"dropped_turns":3' in done.body) == (told is not None)
+
+    run(body)
+
+
 def test_an_error_before_the_reply_is_an_http_error() -> None:
     async def body() -> None:
         refused = await stream(Script(refuse=ContextLengthExceeded(9000, 4096).info()), CHAT, chat_body())

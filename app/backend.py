@@ -185,7 +185,8 @@ class Backend:
             return None
         with self._lock:
             if ticket <= self._cancelled:
-                return self._tell(Heard(ticket, End("cancelled"), time.monotonic()))
+                self._tell(Heard(ticket, End("cancelled"), time.monotonic()))
+                return None
             stream = connection.client.stream_chat(messages, model=connection.model, truncate="oldest")
             self._reading = (ticket, stream)
         return stream

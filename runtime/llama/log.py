@@ -1,7 +1,7 @@
 """What llama.cpp says. It explains failures in log lines only, so the last lines are kept and can be collected.
 
 Debug lines (hundreds for every context) are passed over. `install` sets the process-wide callback once; every thread of
-llama.cpp writes through it. Nothing reaches stderr.
+llama.cpp writes through it. Errors are repeated on stderr: before an abort they are all that is left to quote.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import logging
 import re
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -60,6 +61,8 @@ class Recorder:
         for lines in self._collecting:
             lines.append(line)
         logger.debug("%s", line.text)
+        if line.level == ERROR and sys.stderr is not None:
+            sys.stderr.write(line.text + "\n")
 
     @contextlib.contextmanager
     def captured(self) -> Iterator[list[Line]]:

@@ -105,16 +105,12 @@ class Engine:
     # the engine thread
 
     def run(self) -> None:
-        """Serve until a Closing letter. Whatever breaks here is delivered to every waiting request, then raised."""
-        try:
-            while not self._closing:
-                self._read_letters()
-                if self._scheduler.has_work:
-                    began = self._clock()
-                    self._deliver(self.step(), began)
-        except BaseException:
-            self._fail_all("engine_crashed")
-            raise
+        """Serve until a Closing letter. What breaks here ends the process; the supervisor answers for its requests."""
+        while not self._closing:
+            self._read_letters()
+            if self._scheduler.has_work:
+                began = self._clock()
+                self._deliver(self.step(), began)
 
     def step(self) -> Events:
         """One plan, one decode. Recoverable failures cost the step, not the requests."""

@@ -25,7 +25,6 @@ from models.gguf import ModelInfo, check_loadable
 from runtime.config import EngineOptions
 from runtime.errors import (
     DecodeFailed,
-    EngineCrashed,
     ErrorInfo,
     HeadraceError,
     InvalidModelFile,
@@ -59,7 +58,6 @@ ENGINE_ERRORS: dict[str, HeadraceError] = {
     "numeric_error": NumericError("the model produced numbers that are not finite: the file or its type is damaged"),
     "decode_failed": DecodeFailed("llama.cpp could not compute this step; the request was ended, others go on"),
     "shutting_down": ShuttingDown("the model is being unloaded; send the request again"),
-    "engine_crashed": EngineCrashed("the engine stopped unexpectedly; send the request again"),
 }
 
 

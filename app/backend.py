@@ -1,7 +1,7 @@
 """The window's one worker thread: it finds or starts a service, reads replies from it, and ends it.
 
-No Qt here. What happens is told through `tell`, called on the worker thread; `ask`, `cancel`, `reopen` and `close` may be
-called from any other thread. A reply is named by its ticket and always ends with one `End` or `Failed`.
+No Qt here. What happens is told through `tell`, called on the worker thread; `ask`, `cancel`, `reopen` and `close` may
+be called from any other thread. A reply is named by its ticket and always ends with one `End` or `Failed`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
-from runtime.cli.connect import Connection, Progress, connected
-from runtime.cli.problems import Problem
-from runtime.client import ReplyStream
 from runtime.config import EngineOptions
 from runtime.errors import ErrorInfo, HeadraceError
 from runtime.stream import End, Event, Failed
+
+# The HTTP client and its kin are imported on the worker thread, when the window is on the screen already.
+if TYPE_CHECKING:
+    from runtime.cli.connect import Connection, Progress
+    from runtime.client import ReplyStream
 
 # A service needs a moment to end its worker; a window that is closed does not wait longer than this for it.
 CLOSE_S = 15.0
@@ -59,7 +62,7 @@ class Heard:
 
 
 Said = Loading | Ready | Unavailable | Heard
-Connect = Callable[[Progress], AbstractContextManager[Connection]]
+Connect = Callable[["Progress"], AbstractContextManager["Connection"]]
 
 
 class WindowClosed(Exception):
@@ -68,6 +71,8 @@ class WindowClosed(Exception):
 
 def starter_service(progress: Progress) -> AbstractContextManager[Connection]:
     """This user's running service, or a private one with the starter model."""
+    from runtime.cli.connect import connected
+
     return connected(model=None, url=None, api_key=None, engine_for=EngineOptions, progress=progress)
 
 
@@ -134,6 +139,8 @@ class Backend:
                 return
             self._connection = None
             self._open.close()
+        from runtime.cli.problems import Problem
+
         try:
             self._connection = self._open.enter_context(self._connect(self._progress))
         except WindowClosed:

@@ -1,4 +1,7 @@
-"""Whether a window can be shown here, found out without dying: Qt aborts the process when its display plugin fails."""
+"""Whether a window can be shown here, found out without dying: Qt aborts the process when its display plugin fails.
+
+An X display is tried in this process, which takes a moment; anything else is tried by a child that may die of it.
+"""
 
 from __future__ import annotations
 
@@ -17,44 +20,27 @@ CHECK = "--check"
 CHECK_S = 20.0
 UNUSABLE = 3
 MARK = "headrace: "
+INSTEAD = "use `headrace chat` in a terminal instead"
 
 
-def start_check() -> subprocess.Popen[str]:
-    """A child that makes a QApplication, or fails to."""
-    pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    return subprocess.Popen(argv("window", CHECK), stdin=null, stdout=null, stderr=pipe, text=True, errors="replace")
-
-
-def verdict(check: subprocess.Popen[str]) -> str:
-    """What is wrong, as one sentence; empty when nothing is."""
-    try:
-        _, said = check.communicate(timeout=CHECK_S)
-    except subprocess.TimeoutExpired:
-        check.kill()
-        check.communicate()
-        return f"the window cannot be opened: the display did not answer within {CHECK_S:.0f} s"
-    if check.returncode == 0:
-        return ""
-    lines = [line.removeprefix(MARK) for line in said.splitlines() if line.startswith(MARK)]
-    return lines[-1] if lines else "the window cannot be opened: Qt could not use this display"
-
-
-def missing(environment: Mapping[str, str], platform: str = sys.platform) -> str:
-    """What is plainly missing, without starting anything; empty when nothing is."""
-    if importlib.util.find_spec("PySide6") is None:
-        return "the window needs PySide6-Essentials, which is not installed; use `headrace chat` in a terminal instead"
-    named = environment.get("QT_QPA_PLATFORM") or environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY")
-    if platform.startswith("linux") and not named:
-        return "the window needs a display and there is none; use `headrace chat` in a terminal instead"
-    return ""
+def problem(environment: Mapping[str, str]) -> str:
+    """What keeps a window from being shown, as one sentence; empty when nothing does."""
+    found = missing(environment) or _libraries() or _x11(environment)
+    if (
+        found
+        or not sys.platform.startswith("linux")
+        or (_is_x11(environment) and not environment.get("WAYLAND_DISPLAY"))
+    ):
+        return found
+    return _tried_by_child()
 
 
 def check_here() -> int:
-    """Make a QApplication in this process; the exit code. May abort, which is why it runs in a child."""
+    """Make a QApplication in this process; the exit code. May abort, which is why it is called in a child."""
     _no_core_file()
-    problem = missing(os.environ) or _libraries(os.environ)
-    if problem:
-        sys.stderr.write(f"{MARK}{problem}\n")
+    found = missing(os.environ) or _libraries() or _x11(os.environ)
+    if found:
+        sys.stderr.write(f"{MARK}{found}\n")
         return UNUSABLE
     from PySide6.QtWidgets import QApplication
 
@@ -62,20 +48,81 @@ def check_here() -> int:
     return 0
 
 
-def _libraries(environment: Mapping[str, str]) -> str:
-    """The first system library that Qt needs and the linker does not find, by name."""
-    try:
-        from PySide6 import QtWidgets
-    except ImportError as error:
-        return f"the window needs a system library: {error}"
-    wants_x11 = environment.get("QT_QPA_PLATFORM", "xcb").startswith("xcb") and environment.get("DISPLAY")
-    plugin = Path(QtWidgets.__file__).parent / "Qt" / "plugins" / "platforms" / "libqxcb.so"
-    if sys.platform.startswith("linux") and wants_x11 and plugin.is_file() and not environment.get("WAYLAND_DISPLAY"):
-        try:
-            ctypes.CDLL(str(plugin))
-        except OSError as error:
-            return f"the window needs a system library: {error}"
+def missing(environment: Mapping[str, str], platform: str = sys.platform) -> str:
+    """What is plainly missing, without loading anything."""
+    if importlib.util.find_spec("PySide6") is None:
+        return f"the window needs PySide6-Essentials, which is not installed; {INSTEAD}"
+    named = any(environment.get(name) for name in ("QT_QPA_PLATFORM", "DISPLAY", "WAYLAND_DISPLAY"))
+    if platform.startswith("linux") and not named:
+        return f"the window needs a display and there is none; {INSTEAD}"
     return ""
+
+
+def _libraries() -> str:
+    try:
+        from PySide6 import QtWidgets  # noqa: F401
+    except ImportError as error:
+        return f"the window needs a system library ({error}); {INSTEAD}"
+    if not keeps_none():
+        return f"this build of PySide6 would crash below Python 3.12; install 6.11.3 of it. Until then {INSTEAD}"
+    return ""
+
+
+def keeps_none(calls: int = 100) -> bool:
+    """Whether Qt's methods return a None of their own.
+
+    PySide6 6.12.0 gives away one that it does not hold; below Python 3.12, where None is counted, the program dies of
+    it after some thousand calls.
+    """
+    from PySide6.QtCore import QObject
+
+    thing = QObject()
+    before = sys.getrefcount(None)
+    for _ in range(calls):
+        thing.setObjectName("")
+    return sys.getrefcount(None) > before - calls // 2
+
+
+def _is_x11(environment: Mapping[str, str]) -> bool:
+    """Whether Qt uses X11 here, or falls back to it when Wayland fails."""
+    return bool(environment.get("DISPLAY")) and environment.get("QT_QPA_PLATFORM", "xcb").startswith("xcb")
+
+
+def _x11(environment: Mapping[str, str]) -> str:
+    """Load Qt's X11 plugin, which names the first library it misses, and knock at the display."""
+    if not sys.platform.startswith("linux") or not _is_x11(environment):
+        return ""
+    from PySide6.QtCore import QLibraryInfo
+
+    plugin = Path(QLibraryInfo.path(QLibraryInfo.LibraryPath.PluginsPath), "platforms", "libqxcb.so")
+    try:
+        ctypes.CDLL(str(plugin))
+        xcb = ctypes.CDLL("libxcb.so.1")
+    except OSError as error:
+        return "" if environment.get("WAYLAND_DISPLAY") else f"the window needs a system library ({error}); {INSTEAD}"
+    xcb.xcb_connect.restype = ctypes.c_void_p
+    connection = ctypes.c_void_p(xcb.xcb_connect(environment["DISPLAY"].encode(), None))
+    refused = xcb.xcb_connection_has_error(connection)
+    xcb.xcb_disconnect(connection)
+    if refused and not environment.get("WAYLAND_DISPLAY"):
+        return f"the display {environment['DISPLAY']} does not answer; {INSTEAD}"
+    return ""
+
+
+def _tried_by_child() -> str:
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    with subprocess.Popen(
+        argv("window", CHECK), stdin=null, stdout=null, stderr=pipe, text=True, errors="replace"
+    ) as child:
+        try:
+            _, said = child.communicate(timeout=CHECK_S)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            return f"the display did not answer within {CHECK_S:.0f} s; {INSTEAD}"
+    if child.returncode == 0:
+        return ""
+    lines = [line.removeprefix(MARK) for line in said.splitlines() if line.startswith(MARK)]
+    return lines[-1] if lines else f"Qt could not use this display; {INSTEAD}"
 
 
 def _no_core_file() -> None:

@@ -16,25 +16,23 @@ from app import display
 
 if TYPE_CHECKING:
     from app.backend import Connect
+    from app.ui.main_window import MainWindow
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if words == [display.CHECK]:
         return display.check_here()
-    problem = display.missing(os.environ)
-    if not problem:
-        check = display.start_check()
-        _import_widgets()
-        problem = display.verdict(check)
+    problem = display.problem(os.environ)
     if problem:
-        sys.stderr.write(f"headrace: {problem}\n")
+        sys.stderr.write(f"{display.MARK}{problem}\n")
         return display.UNUSABLE
     return run()
 
 
 def run(connect: Connect | None = None) -> int:
     """Show the window until it is closed. Everything it started is gone when this returns."""
+    from PySide6.QtCore import QTimer
     from PySide6.QtWidgets import QApplication
 
     from app.backend import starter_service
@@ -52,7 +50,7 @@ def run(connect: Connect | None = None) -> int:
     window.closed.connect(application.quit)
     _close_on_signals(window)
     window.show()
-    chat.start()
+    QTimer.singleShot(0, chat.start)
     memory.start()
     application.exec()
     memory.stop()
@@ -62,22 +60,13 @@ def run(connect: Connect | None = None) -> int:
     return 0
 
 
-def _import_widgets() -> None:
-    """While the child checks the display. A library that is missing is the child's to name."""
-    try:
-        import app.ui.main_window  # noqa: F401
-    except ImportError:
-        return
-
-
-def _close_on_signals(window: object) -> None:
+def _close_on_signals(window: MainWindow) -> None:
     """Ctrl-C in the terminal and a polite kill close the window; the memory gauge's timer lets Python notice."""
-    from PySide6.QtWidgets import QWidget
-
-    assert isinstance(window, QWidget)
+    from PySide6.QtCore import QTimer
 
     def close(_signal: int, _frame: FrameType | None) -> None:
-        window.close()
+        # Not here: the signal may have come in the middle of a drawing.
+        QTimer.singleShot(0, window.close)
 
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):

@@ -35,6 +35,12 @@ FIRST_SYSTEM = (
     "{% elif m.role == 'assistant' %}<|assistant|>\n{{ m.content }}<|end|>\n{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 )
+# Tells developers from systems and has room for one of them.
+ONE_LEADER = (
+    "{% if messages[0].role in ['system', 'developer'] %}<|im_start|><|channel|>{{ messages[0].content }}<|im_end|>\n"
+    "{% endif %}{% for m in messages %}{% if m.role not in ['system', 'developer'] %}<|im_start|>{{ m.role }}\n"
+    "{{ m.content }}<|im_end|>\n{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 # Content must be a list of parts.
 PARTS = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m['content'][0]['text'] }}<|im_end|>\n{% endfor %}"
@@ -108,6 +114,7 @@ FAMILIES = {
     "alternates": Family(ALTERNATES, _INST),
     "no system": Family(NO_SYSTEM, _TURNS),
     "first system": Family(FIRST_SYSTEM, _ENDS),
+    "one leader": Family(ONE_LEADER, _CHATML),
     "parts": Family(PARTS, _CHATML),
     "thinks": Family(THINKS, _CHATML),
     "lowers": Family(LOWERS, _CHATML),

@@ -1,7 +1,7 @@
 """One conversation and everything the window says about it.
 
-Lives on the Qt thread. Only `send`, `stop`, `retry`, `new_chat` and what the backend tells change it; widgets connect to
-its signals. Text that arrives is gathered and announced about thirty times a second, however fast it comes.
+Lives on the Qt thread. Only `send`, `stop`, `retry`, `new_chat` and what the backend tells change it; widgets connect
+to its signals. Text that arrives is gathered and announced about thirty times a second, however fast it comes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ SENTENCE_CHARS = 300
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """`state` of a reply: waiting, thinking, writing, done, stopped or incomplete. What a person wrote is done."""
+    """`state` of a reply: queued until the model is loaded, then waiting, thinking, writing, and at last done, stopped
+    or incomplete. What a person wrote is done.
+    """
 
     role: str
     text: str
@@ -133,7 +135,7 @@ class ChatState(QObject):
         self._set_problem("")
         self._watch = Stopwatch()
         self._ticket = self._backend.ask(self.messages())
-        self.turns.append(Turn("assistant", "", "waiting"))
+        self.turns.append(Turn("assistant", "", "waiting" if self.model.state == "ready" else "queued"))
         self._set_figures(NO_FIGURES)
         self.turns_changed.emit()
         self.busy_changed.emit(True)
@@ -145,6 +147,7 @@ class ChatState(QObject):
                 self._set_model(Model("loading", name, fraction=fraction))
             case Ready(name, where, plan, context):
                 self._set_model(Model("ready", name, where, plan, 1.0, context))
+                self._begin_waiting()
             case Unavailable(message):
                 self._set_model(replace(self.model, state="failed", fraction=None))
                 self._set_problem(sentence(message))
@@ -164,6 +167,13 @@ class ChatState(QObject):
             case Failed(error):
                 self._finish("incomplete")
                 self._set_problem(sentence(error.message))
+
+    def _begin_waiting(self) -> None:
+        """The model is loaded: a question that was waiting for it is being read from now on."""
+        if self.busy and self.turns[-1].state == "queued":
+            self._watch = Stopwatch()
+            self.turns[-1] = replace(self.turns[-1], state="waiting")
+            self.turn_grew.emit()
 
     def _grow(self, text: str, state: str, at_s: float) -> None:
         self._watch.tick(at_s)

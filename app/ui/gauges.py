@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QLocale, QRectF, Qt, Slot
 from PySide6.QtGui import QFont, QPainter, QPainterPath, QPaintEvent
-from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QProgressBar, QSizePolicy, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QFrame, QGridLayout, QLabel, QSizePolicy, QVBoxLayout, QWidget
 
 from app.state.chat import ChatState, Model
 from app.state.figures import Figures
@@ -64,7 +64,7 @@ class Gauges(QWidget):
         self._column = QVBoxLayout(self)
         self._column.setContentsMargins(STEP * 4, STEP * 4, STEP * 4, STEP * 4)
         self._column.setSpacing(STEP)
-        self._add_model()
+        self._add_model(theme)
         self._add_memory(theme)
         self._add_reply(theme)
         self._column.addStretch(1)
@@ -75,14 +75,11 @@ class Gauges(QWidget):
         self._on_figures(chat.figures)
         self._on_memory(memory.memory)
 
-    def _add_model(self) -> None:
+    def _add_model(self, theme: Theme) -> None:
         self._title(self.tr("Model"))
         self.model_name = _label("", bold=True)
         self.model_where = _label("", tone="muted")
-        self.loading = QProgressBar()
-        self.loading.setAccessibleName(self.tr("Model loading"))
-        self.loading.setTextVisible(False)
-        self.loading.setFixedHeight(STEP * 2)
+        self.loading = Bar(theme, self.tr("Model loading"))
         for widget in (self.model_name, self.model_where, self.loading):
             self._column.addWidget(widget)
 
@@ -127,6 +124,8 @@ class Gauges(QWidget):
 
     def _row(self, grid: QGridLayout, row: int, name: str) -> QLabel:
         value = _label(UNKNOWN)
+        value.setWordWrap(False)
+        value.setSizePolicy(QSizePolicy.Policy.Minimum, QSizePolicy.Policy.Preferred)
         value.setAccessibleName(name)
         value.setAlignment(Qt.AlignmentFlag.AlignRight)
         grid.addWidget(_label(name, tone="muted"), row, 0)
@@ -140,17 +139,15 @@ class Gauges(QWidget):
         self.model_where.setText(self._where(model))
         self.model_where.setToolTip(_plain(model.plan))
         self.loading.setVisible(model.state == "loading")
-        known = model.fraction is not None and model.fraction > 0
-        self.loading.setRange(0, 100 if known else 0)
-        if known:
-            self.loading.setValue(round(100 * (model.fraction or 0)))
+        self.loading.show_parts((model.fraction or 0, "accent"), says=self.model_where.text())
         self._on_figures(self._chat.figures)
 
     def _where(self, model: Model) -> str:
         if model.state == "failed":
             return self.tr("not running")
         if model.state == "ready":
-            lines = [model.where, *model.plan.partition(": ")[2].split(", ")[:2]]
+            # "llama 135M Q4_1: CPU, 2 threads, …": what it runs on comes first.
+            lines = [model.where, ", ".join(model.plan.partition(": ")[2].split(", ")[:2])]
             return "\n".join(line[0].upper() + line[1:] for line in lines if line)
         if not model.fraction:
             return self.tr("starting …")

@@ -1,4 +1,4 @@
-"""A model's markdown as a document that holds text only: no image, no link, no HTML, nothing that is loaded from anywhere.
+"""A model's markdown as a document that holds text only: no image, no link, no HTML, nothing that would be loaded.
 
 Qt would read a file for `![](/etc/…)` and look for one at `\\\\server\\share`; so images become words before anything
 lays the document out, and a document of ours has nothing to give when it is asked for a resource.
@@ -93,7 +93,8 @@ def _dress(block: QTextBlock, code_background: QColor) -> None:
         new.setBackground(code_background)
         new.setNonBreakableLines(False)
         new.setLeftMargin(STEP * 2)
-        new.setLineHeight(130, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
+        # Space between lines would show as stripes: Qt leaves it out of a block's background.
+        new.setLineHeight(100, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
         new.setTopMargin(0 if _is_code(block.previous().blockFormat()) else STEP * 2)
         new.setBottomMargin(0 if _is_code(block.next().blockFormat()) else STEP * 2)
     else:

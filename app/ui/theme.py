@@ -1,4 +1,4 @@
-"""Colours, by name, in two tables, and how the system's scheme picks one. No other file of the window names a colour."""
+"""Colours by name in two tables, and how the system's scheme picks one. No other file of the window names a colour."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from app.ui.theme import BODY_PX, MEASURE_CHARS, SMALL_PX, STEP, Theme
 # Drawing takes cores that the model needs: after a drawing that took t, wait at least this many t.
 REST = 10
 NOTES = {
+    "queued": "waiting for the model …",
     "waiting": "reading …",
     "thinking": "thinking …",
     "stopped": "stopped",
@@ -57,13 +58,17 @@ class Transcript(QTextEdit):
         self.setAccessibleName(self.tr("Conversation"))
         chat.turns_changed.connect(self._on_turns)
         chat.turn_grew.connect(self._on_grew)
-        chat.model_changed.connect(self._on_model)
         theme.changed.connect(self._on_theme)
         self._on_theme()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
+        at_end = self._is_at_end()
         super().resizeEvent(event)
         self._centre()
+        if at_end:
+            self._to_end()
+        if not self._chat.turns:
+            self._on_turns()
 
     @Slot()
     def _on_theme(self) -> None:
@@ -72,11 +77,6 @@ class Transcript(QTextEdit):
         self._document.clear()
         self._centre()
         self._on_turns()
-
-    @Slot(object)
-    def _on_model(self, _model: object) -> None:
-        if not self._chat.turns:
-            self._on_turns()
 
     @Slot()
     def _on_turns(self) -> None:
@@ -91,6 +91,8 @@ class Transcript(QTextEdit):
             self._drawn.clear()
             self._document.clear()
             self._centre()
+        if not turns:
+            self._greet()
         for turn in turns[same:]:
             self._frames.append(self._new_frame(turn.role))
             self._drawn.append(turn)
@@ -115,13 +117,25 @@ class Transcript(QTextEdit):
     def _new_frame(self, role: str) -> QTextFrame:
         cursor = QTextCursor(self._document)
         cursor.movePosition(QTextCursor.MoveOperation.End)
+        cursor.setBlockFormat(_gap())
         format = QTextFrameFormat()
-        format.setTopMargin(STEP * 2)
-        format.setBottomMargin(STEP * 2)
         format.setPadding(STEP * 3)
         if role == "user":
             format.setBackground(self._theme.color("raised"))
-        return cursor.insertFrame(format)
+        frame = cursor.insertFrame(format)
+        cursor.movePosition(QTextCursor.MoveOperation.End)
+        cursor.setBlockFormat(_gap())
+        return frame
+
+    def _greet(self) -> None:
+        format = _block()
+        format.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+        format.setTopMargin(self.viewport().height() // 3)
+        cursor = QTextCursor(self._document)
+        cursor.setBlockFormat(format)
+        muted = QTextCharFormat()
+        muted.setForeground(self._theme.color("muted"))
+        cursor.insertText(self.tr("Ask something. What you write stays on this computer."), muted)
 
     def _draw(self, frame: QTextFrame, turn: Turn) -> None:
         cursor = frame.firstCursorPosition()
@@ -177,4 +191,11 @@ def _block(bottom: int = 0) -> QTextBlockFormat:
     format = QTextBlockFormat()
     format.setLineHeight(LINE_PERCENT, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
     format.setBottomMargin(bottom)
+    return format
+
+
+def _gap() -> QTextBlockFormat:
+    """The empty line that Qt keeps around a frame, made a narrow one."""
+    format = QTextBlockFormat()
+    format.setLineHeight(STEP * 3, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
     return format

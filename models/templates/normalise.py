@@ -21,6 +21,11 @@ CALL_MARK = "[Tool call]"
 OPENER = "(The assistant speaks first.)"
 
 
+def developer_as_system(chat: Chat) -> Chat:
+    """Developers speak as system where a template that tells them apart has room for one of them only."""
+    return [message | {"role": "system"} if message["role"] == "developer" else message for message in chat]
+
+
 def merge_leading_systems(chat: Chat) -> Chat:
     """One system message where several begin the chat."""
     n = _leading(chat)
@@ -73,13 +78,14 @@ def content_as_parts(chat: Chat) -> Chat:
     return [message | {"content": [{"type": "text", "text": message["content"]}]} for message in chat]
 
 
-_SYSTEMS: tuple[Step, ...] = (merge_leading_systems, demote_later_systems)
+_LEADING: tuple[Step, ...] = (developer_as_system, merge_leading_systems)
+_SYSTEMS: tuple[Step, ...] = (*_LEADING, demote_later_systems)
 _ALTERNATE: tuple[Step, ...] = (open_with_user, merge_same_roles)
 
 # From "as it came" down. Where two rungs give the same messages, the second is not tried.
 _RUNGS: tuple[tuple[Step, ...], ...] = (
     (),
-    (merge_leading_systems,),
+    _LEADING,
     _SYSTEMS,
     (*_SYSTEMS, *_ALTERNATE),
     (*_SYSTEMS, fold_system),

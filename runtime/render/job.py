@@ -60,7 +60,9 @@ class _Rendering:
         except TemplateError:
             # Many templates refuse a chat that stops here; then nothing is known about where it would end.
             return -1
-        return len(start) if text.startswith(start) else -1
+        # Some templates close a chat that is not to be continued with one more end token.
+        closed = start.removesuffix(self._job.trusted.get("eos_token") or "\0")
+        return next((len(beginning) for beginning in (start, closed) if text.startswith(beginning)), -1)
 
     def _render(self, n_messages: int | None = None, more: dict[str, Any] | None = None) -> str:
         variables = {**self._client, **self._job.trusted, **(more or {}), "messages": self._messages[:n_messages]}

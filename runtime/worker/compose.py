@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -15,6 +14,7 @@ from runtime.request import ChatRequest
 from runtime.worker import prefill
 from runtime.worker.conversation import texts, to_chat, to_tools
 from runtime.worker.renderer import Renderer, TemplateRaised
+from runtime.worker.said import says_all
 from runtime.worker.shield import Shield
 from runtime.worker.tokens import SafeTokenizer, VocabLike
 
@@ -77,7 +77,7 @@ class Composer:
             except TemplateRaised as error:
                 refusal = refusal or error
                 continue
-            if _says_all(job, rendered):
+            if says_all(job, rendered):
                 return job, rendered
             partial = partial or (job, rendered)
         if partial is not None:
@@ -145,21 +145,3 @@ def _cuts(shape: Chat) -> tuple[int, ...]:
     n = len(shape)
     leading = next((at for at, message in enumerate(shape) if message["role"] != "system"), n)
     return tuple(dict.fromkeys([n, *([leading] if leading else []), *range(n - 1, max(0, n - LAST_ENDS), -1)]))
-
-
-def _says_all(job: RenderJob, rendered: Rendered) -> bool:
-    """Whether what system, user and tools said is in the output, as it is or as JSON has it."""
-    text, at = rendered.text, 0
-    # Compared as masked as the output is: a message that only says "<|end|>" is not found in the template's own words.
-    mask = job.mask if rendered.audit is None else {}
-    for message in job.messages:
-        if message["role"] == "assistant":
-            continue
-        content = message["content"]
-        said = swap(content if isinstance(content, str) else content[0]["text"], mask).strip()
-        found = text.find(said, at)
-        if found >= 0:
-            at = found + len(said)
-        elif said not in text and json.dumps(said, ensure_ascii=False)[1:-1] not in text:
-            return False
-    return True

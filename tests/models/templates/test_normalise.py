@@ -30,6 +30,12 @@ def test_leading_systems_merge() -> None:
     assert normalise.merge_leading_systems(chat) == [say("system", "a\n\nb"), say("user", "c")]
 
 
+def test_developers_speak_as_system_where_only_one_may() -> None:
+    chat = [say("developer", "a"), say("system", "b"), say("user", "c")]
+    assert normalise.developer_as_system(chat) == [say("system", "a"), *chat[1:]]
+    assert [say("system", "a\n\nb"), say("user", "c")] in list(shapes(chat))
+
+
 def test_later_systems_become_marked_user_turns() -> None:
     chat = [say("system", "a"), say("user", "b"), say("system", "c")]
     assert normalise.demote_later_systems(chat) == [*chat[:2], say("user", "[System message]\nc")]
@@ -62,7 +68,7 @@ def test_tools_as_text_keep_name_arguments_and_result() -> None:
     ]
 
 
-ROLES = st.sampled_from(["system", "user", "assistant", "tool"])
+ROLES = st.sampled_from(["system", "developer", "user", "assistant", "tool"])
 CHATS = st.lists(ROLES, min_size=1, max_size=7).map(
     lambda roles: [say(role, f"word{at}.") for at, role in enumerate(roles)]
 )
@@ -88,6 +94,7 @@ def test_the_last_plain_shape_pleases_the_strictest_template(chat: Chat) -> None
 
 
 STEPS = [
+    normalise.developer_as_system,
     normalise.demote_later_systems,
     normalise.fold_system,
     normalise.tools_as_text,

@@ -60,6 +60,15 @@ def test_cuts_say_where_beginnings_end() -> None:
     ]
 
 
+def test_an_end_token_that_closes_a_chat_is_no_part_of_a_beginning() -> None:
+    chat = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+    closes = "{% for m in messages %}{{ m.content }};{% endfor %}{{ 'go' if add_generation_prompt else eos_token }}"
+    result = rendered(
+        RenderJob(closes, chat, trusted={"eos_token": "</s>", "add_generation_prompt": True}, cuts=(1, 2))
+    )
+    assert (result.text, result.ends) == ("a;b;go", (2, 4))
+
+
 def test_a_beginning_that_renders_differently_is_no_cut() -> None:
     chat = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
     counts = "{{ messages | length }}{% for m in messages %}{{ m.content }}{% endfor %}"

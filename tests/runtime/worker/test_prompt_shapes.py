@@ -76,6 +76,19 @@ def test_a_system_message_the_template_would_drop_is_kept(renderer: Renderer) ->
     assert "<|user|> [System message]\nd1" in text
 
 
+def test_a_dropped_message_is_noticed_though_another_says_the_same(renderer: Renderer) -> None:
+    text = build(FAMILIES["first system"], renderer, U("same"), A("x"), S("same"), U("same"))
+    assert text.count("same") == 3
+
+
+def test_a_message_the_template_moves_is_not_missed(renderer: Renderer) -> None:
+    gathers = (
+        "{% for m in messages if m.role == 'system' %}{{ m.content }}{% endfor %}"
+        "{% for m in messages if m.role != 'system' %}|{{ m.content }}{% endfor %}"
+    )
+    assert build(Family(gathers, FakeVocab()), renderer, U("one"), S("two"), U("three")) == "two|one|three"
+
+
 def test_without_a_system_role_it_leads_the_first_user_turn(renderer: Renderer) -> None:
     assert "<start_of_turn>user\nrules\nhi<end_of_turn>" in build(FAMILIES["no system"], renderer, S("rules"), U("hi"))
 

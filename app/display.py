@@ -10,8 +10,9 @@ import importlib.util
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from runtime.commands import argv
@@ -68,8 +69,8 @@ def _libraries() -> str:
     return ""
 
 
-def keeps_none(calls: int = 100) -> bool:
-    """Whether Qt's methods return a None of their own.
+def keeps_none(call: Callable[[], object] | None = None, calls: int = 100) -> bool:
+    """Whether Qt's methods (or `call`) return a None of their own.
 
     PySide6 6.12.0 gives away one that it does not hold; below Python 3.12, where None is counted, the program dies of
     it after some thousand calls.
@@ -77,9 +78,10 @@ def keeps_none(calls: int = 100) -> bool:
     from PySide6.QtCore import QObject
 
     thing = QObject()
+    call = call or partial(thing.setObjectName, "")
     before = sys.getrefcount(None)
     for _ in range(calls):
-        thing.setObjectName("")
+        call()
     return sys.getrefcount(None) > before - calls // 2
 
 

@@ -71,6 +71,9 @@ class FakeMemory:
     def clear_abort(self) -> None:
         """Nothing to abort."""
 
+    def set_threads(self, n: int, n_batch: int | None = None) -> None:
+        """Nothing computes."""
+
     def decode(self, n_rows: int) -> None:
         rows = self.rows
         assert 0 < n_rows <= len(rows.token)

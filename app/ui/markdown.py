@@ -42,13 +42,17 @@ class TextOnlyDocument(QTextDocument):
 
 
 def fragment(text: str, code_background: QColor) -> QTextDocumentFragment:
-    """The markdown, ready to be inserted."""
+    """The markdown, ready to be inserted at the end of the line above it.
+
+    Its first line is empty, because the first line of what is inserted always takes on the look of where it lands.
+    """
     document = TextOnlyDocument()
     document.setMarkdown(text, FEATURES)
     for start, length, format in reversed(list(_foreign(document))):
         _replace(document, start, length, format)
     for block in _blocks(document):
         _dress(block, code_background)
+    QTextCursor(document).insertBlock()
     return QTextDocumentFragment(document)
 
 

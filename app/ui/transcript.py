@@ -46,6 +46,7 @@ class Transcript(QTextEdit):
         self._rest.setSingleShot(True)
         self._rest.timeout.connect(self._on_grew)
         self._document = TextOnlyDocument(self)
+        self._document.setIndentWidth(STEP * 6)
         self.setDocument(self._document)
         self.setReadOnly(True)
         self.setAcceptRichText(False)
@@ -67,8 +68,6 @@ class Transcript(QTextEdit):
         self._centre()
         if at_end:
             self._to_end()
-        if not self._chat.turns:
-            self._on_turns()
 
     @Slot()
     def _on_theme(self) -> None:
@@ -130,7 +129,6 @@ class Transcript(QTextEdit):
     def _greet(self) -> None:
         format = _block()
         format.setAlignment(Qt.AlignmentFlag.AlignHCenter)
-        format.setTopMargin(self.viewport().height() // 3)
         cursor = QTextCursor(self._document)
         cursor.setBlockFormat(format)
         muted = QTextCharFormat()
@@ -144,12 +142,11 @@ class Transcript(QTextEdit):
         cursor.removeSelectedText()
         cursor.setBlockFormat(_block(bottom=STEP))
         cursor.insertText(self._label(turn), self._small(QFont.Weight.DemiBold))
-        if turn.text:
+        if turn.text and turn.role == "user":
             cursor.insertBlock(_block(), QTextCharFormat())
-            if turn.role == "user":
-                cursor.insertText(turn.text, QTextCharFormat())
-            else:
-                cursor.insertFragment(fragment(turn.text, self._theme.color("code")))
+            cursor.insertText(turn.text, QTextCharFormat())
+        elif turn.text:
+            cursor.insertFragment(fragment(turn.text, self._theme.color("code")))
         if note := NOTES.get(turn.state):
             cursor = frame.lastCursorPosition()
             cursor.insertBlock(_block(), self._small())
@@ -172,11 +169,14 @@ class Transcript(QTextEdit):
         font.setPixelSize(BODY_PX)
         measure = QFontMetrics(font).averageCharWidth() * MEASURE_CHARS
         side = max(STEP * 4, (self.viewport().width() - measure) // 2)
+        # The greeting of an empty chat stands a third down; a conversation begins at the top.
+        top = STEP if self._chat.turns else self.viewport().height() // 3
         root = self._document.rootFrame()
         format = root.frameFormat()
-        if format.leftMargin() != side:
+        if (format.leftMargin(), format.topMargin()) != (side, top):
             format.setLeftMargin(side)
             format.setRightMargin(side)
+            format.setTopMargin(top)
             root.setFrameFormat(format)
 
     def _is_at_end(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -11,6 +12,9 @@ from typing import Any
 from runtime.bench.machine import Machine, describe
 from runtime.bench.pairs import Interval
 from runtime.bench.work import FIGURES
+
+# Where llama.cpp's line about itself turns to what it was compiled for: "…, CPU : AVX2 = 1 | …".
+INSTRUCTION_SETS = re.compile(r", \w+ : ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ def summary(report: Report) -> list[str]:
     """The lines above a table: what ran on what."""
     machine = report.machine
     gib = machine.memory_total / 2**30
-    build = ", ".join(f"{name} {version}" for name, version in report.build.items())
+    build = ", ".join(f"{name} {INSTRUCTION_SETS.split(version)[0]}" for name, version in report.build.items())
     return [
         f"{report.title}, {report.date}",
         f"model    {report.model.get('name', '?')}",

@@ -41,13 +41,25 @@ class Memory(Protocol):
     def share(self, src: int, dst: int, p0: int = 0, p1: int = -1) -> None: ...
     def drop(self, seq: int) -> None: ...
     def clear_abort(self) -> None: ...
+    def set_threads(self, n: int, n_batch: int | None = None) -> None: ...
 
 
 class Runner:
-    """Owned by the engine thread. `close` ends the picker threads."""
+    """Owned by the engine thread. `close` ends the picker threads.
 
-    def __init__(self, memory: Memory, *, clock: Callable[[], float] = time.perf_counter) -> None:
+    `threads` is asked before every step how many threads may compute; None leaves the context as it was made.
+    """
+
+    def __init__(
+        self,
+        memory: Memory,
+        *,
+        threads: Callable[[], int] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._memory = memory
+        self._threads = threads
+        self._n_threads = 0
         self._clock = clock
         self._pool = ThreadPoolExecutor(min(8, os.cpu_count() or 1), thread_name_prefix="picker")
 
@@ -60,6 +72,7 @@ class Runner:
             self._memory.share(fork.source, fork.target, 0, fork.length)
         if not plan.chunks:
             return StepResult((), 0.0)
+        self._adapt()
         self._memory.clear_abort()
         self._memory.decode(self._fill(plan))
         picks = self._pick(plan)
@@ -67,6 +80,11 @@ class Runner:
 
     def close(self) -> None:
         self._pool.shutdown(wait=True)
+
+    def _adapt(self) -> None:
+        if self._threads is not None and (n := self._threads()) != self._n_threads:
+            self._n_threads = n
+            self._memory.set_threads(n)
 
     def _fill(self, plan: Plan) -> int:
         rows = self._memory.rows

@@ -44,6 +44,7 @@ from runtime.llama.selftest import check_binding
 from runtime.llama.threads import default_threads
 from runtime.request import ChatRequest
 from runtime.worker.budget import StepBudget
+from runtime.worker.cores import ThreadGovernor
 from runtime.worker.engine import Closing, Engine, Events, Forget, Question, StopMet, Submission
 from runtime.worker.prompt import Prompt, PromptBuilder
 from runtime.worker.renderer import Renderer
@@ -170,7 +171,9 @@ class Worker:
             SchedulerOptions(self._options.parallel, context.n_seq_max, context.n_ctx, model.vocab.eog_ids),
             StepBudget(self._options.step_target_ms / 1000, context.n_batch),
         )
-        runner = Runner(context)
+        # A count the user gave is kept; one we chose gives way to busy programs.
+        governor = None if self._options.threads else ThreadGovernor(default_threads())
+        runner = Runner(context, threads=governor.threads if governor else None)
         engine = Engine(scheduler, runner, lambda events, began: self._on_events(events, began))
         text = TextThread(
             self._send,
@@ -228,7 +231,7 @@ class Worker:
         wanted = room if request.max_tokens is None else min(request.max_tokens, room)
         self._send(Accepted(request.id, n_prompt, prompt.dropped))
         echo = _echo(request, prompt, loaded)
-        loaded.text.put(Begin(request.id, request.n, n_prompt, request.stop, queued_at, echo))
+        loaded.text.put(Begin(request.id, request.n, n_prompt, request.stop + prompt.stop, queued_at, echo))
         loaded.engine.post(Submission(request.id, prompt.tokens, n_prompt + wanted, pickers))
 
 

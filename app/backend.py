@@ -94,9 +94,11 @@ class Backend:
         self._problem = "the model has not been started"
         self._thread = threading.Thread(target=self._run, name="backend", daemon=True)
 
+        # First of all orders, so that a question asked before the start waits for it like any other.
+        self.reopen()
+
     def start(self) -> None:
         self._thread.start()
-        self.reopen()
 
     def reopen(self) -> None:
         """Connect anew, unless the connection still works."""

@@ -96,7 +96,7 @@ def _dress(block: QTextBlock, code_background: QColor) -> None:
     if _is_code(old):
         new.setBackground(code_background)
         new.setNonBreakableLines(False)
-        new.setLeftMargin(STEP * 2)
+        new.setTextIndent(STEP * 2)
         # Space between lines would show as stripes: Qt leaves it out of a block's background.
         new.setLineHeight(100, QTextBlockFormat.LineHeightTypes.ProportionalHeight.value)
         new.setTopMargin(0 if _is_code(block.previous().blockFormat()) else STEP * 2)

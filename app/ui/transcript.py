@@ -100,10 +100,11 @@ class Transcript(QTextEdit):
 
     @Slot()
     def _on_grew(self) -> None:
-        if self._rest.isActive() or not self._frames or not self._chat.turns:
+        if not self._frames or not self._chat.turns:
             return
-        turn = self._chat.turns[-1]
-        if turn == self._drawn[-1]:
+        turn, drawn = self._chat.turns[-1], self._drawn[-1]
+        # More text may wait; how a reply stands may not.
+        if turn == drawn or (self._rest.isActive() and turn.state == drawn.state):
             return
         at_end = self._is_at_end()
         start = time.monotonic()

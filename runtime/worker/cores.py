@@ -50,6 +50,7 @@ class ThreadGovernor:
         self._clock = clock
         self._last = usage()
         self._now = most
+        self._wanted = most
         self.n_changes = 0
 
     def threads(self) -> int:
@@ -65,9 +66,11 @@ class ThreadGovernor:
         if span > 10 * WINDOW_S:
             return  # nothing was computed for a while: this window says nothing about now
         others = max(0.0, (newest.everyone - last.everyone) - (newest.ours - last.ours)) / span
-        wanted = thread_count(self._most, others, self._now)
-        self.n_changes += wanted != self._now
-        self._now = wanted
+        before, self._wanted = self._wanted, thread_count(self._most, others, self._now)
+        # Two windows in a row: a program that starts, or a client that connects, is no reason to give a core away.
+        new = self._wanted if self._wanted > self._now else min(self._now, max(before, self._wanted))
+        self.n_changes += new != self._now
+        self._now = new
 
 
 def thread_count(most: int, others: float, now: int) -> int:

@@ -76,7 +76,7 @@ def test_close_while_streaming_ends_the_thread(opened: Any, server: FakeOpenAiSe
 
 def test_closed_while_streaming_the_program_exits_0_and_its_service_is_gone() -> None:
     source = CLOSED_WHILE_STREAMING.format(tests=str(TESTS), child=str(TESTS / "fake_service_child.py"))
-    ran = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=30, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
     pid, at_close = ran.stdout.split()
     assert at_close == "busy", "the reply was over already"

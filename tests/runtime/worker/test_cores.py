@@ -56,6 +56,16 @@ def test_the_chats_own_client_takes_none(machine: FakeMachine) -> None:
     assert governor.n_changes == 0
 
 
+def test_a_short_burst_takes_none(machine: FakeMachine) -> None:
+    governor = governor_of(machine)
+    for _ in range(10):
+        machine.others = 1.5
+        run(governor, machine, 0.3)
+        machine.others = 0.0
+        run(governor, machine, 1.0)
+    assert governor.n_changes == 0
+
+
 def test_the_count_does_not_flutter(machine: FakeMachine) -> None:
     governor = governor_of(machine)
     for _ in range(20):

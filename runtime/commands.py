@@ -1,4 +1,4 @@
-"""How each child process is started. A frozen application has no `python -m`, so this table is the only place that knows.
+"""How each child process is started. A frozen application has no `python -m`, so this table is the one place that knows.
 
 The modules are named, never imported: the service starts a worker without seeing the engine.
 """

@@ -84,7 +84,7 @@ class ContextLengthExceeded(RequestError):
     def __init__(self, n_prompt: int, n_ctx: int) -> None:
         super().__init__(
             f"the request ({n_prompt} tokens) exceeds the available context size ({n_ctx} tokens): this model's "
-            f"maximum context length is {n_ctx} tokens. Shorten the chat, send truncate: \"oldest\", or serve with a "
+            f'maximum context length is {n_ctx} tokens. Shorten the chat, send truncate: "oldest", or serve with a '
             f"larger --ctx",
             numbers={"n_prompt_tokens": n_prompt, "n_ctx": n_ctx},
         )

@@ -181,9 +181,7 @@ class Pong(Frame, frozen=True, tag=True):
 
 
 ToWorker = Load | Submit | Cancel | Ping | Stop
-ToService = (
-    Loading | Ready | LoadFailed | Accepted | Progress | Delta | ChoiceDone | Done | Failed | Pong
-)
+ToService = Loading | Ready | LoadFailed | Accepted | Progress | Delta | ChoiceDone | Done | Failed | Pong
 
 _ENCODER = msgspec.msgpack.Encoder()
 

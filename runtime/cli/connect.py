@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,7 +72,7 @@ def private(model: str | None, engine_for: EngineFor, progress: Progress) -> Ite
         raise Problem(f"{chosen.name} could not be started: {error}") from error
     except HeadraceError as error:
         raise Problem(error.message) from error
-    with service:
+    with closing(service):
         yield Connection(service.client, chosen.name, "a private service", _plan(service.client))
 
 

@@ -10,10 +10,15 @@ from collections.abc import Callable, Mapping
 
 from runtime.commands import CHILDREN, argv
 
+# The window's exit code when no window can be opened on this display; it has said why.
+NO_WINDOW = 3
+
 
 def start(help_text: Callable[[], str]) -> int:
     if has_display(os.environ) and window_is_installed():
-        return subprocess.call(argv("window"))
+        code = subprocess.call(argv("window"))
+        if code != NO_WINDOW:
+            return code
     if sys.stdin.isatty() and sys.stdout.isatty():
         from runtime.cli.talk import Wish, run
 

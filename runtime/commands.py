@@ -1,4 +1,4 @@
-"""How each child process is started. A frozen application has no `python -m`, so this table is the one place that knows.
+"""How each child process is started: a frozen application has no `python -m`, and this table is the one place to know.
 
 The modules are named, never imported: the service starts a worker without seeing the engine.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 
@@ -68,10 +69,12 @@ class LocalEngine:
         logprobs: bool = True,
     ) -> None:
         pickers = []
+        forbidden = self.model.vocab.eog_ids if sampling.ignore_eos else ()
         n_ctx = self.context.n_ctx
         for index in range(n):
-            chain = SamplerChain(sampling, self.model.vocab, seed=(sampling.seed or 0) + index, n_ctx=n_ctx)
-            picker = Picker(chain, sampling, self.model.vocab.piece, 2 if logprobs else None)
+            plain = replace(sampling, ignore_eos=False)
+            chain = SamplerChain(plain, self.model.vocab, seed=(sampling.seed or 0) + index, n_ctx=n_ctx)
+            picker = Picker(chain, plain, self.model.vocab.piece, 2 if logprobs else None, forbidden)
             picker.begin(prompt)
             pickers.append(picker)
         limit = min(len(prompt) + n_new, self.context.n_ctx_seq)

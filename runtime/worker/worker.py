@@ -291,9 +291,11 @@ def _pickers(request: ChatRequest, prompt: Prompt, loaded: _Loaded) -> tuple[Pic
     pickers = []
     for index in range(request.n):
         seed = (base + index) & 0xFFFFFFFF
-        sampling = replace(request.sampling, seed=seed)
+        # The picker masks end-of-generation tokens itself: as a bias they would send every row through the whole chain.
+        sampling = replace(request.sampling, seed=seed, ignore_eos=False)
         chain = SamplerChain(sampling, vocab, seed=seed, n_ctx=loaded.context.n_ctx_seq)
-        picker = Picker(chain, sampling, vocab.piece, request.logprobs)
+        forbidden = vocab.eog_ids if request.sampling.ignore_eos else ()
+        picker = Picker(chain, sampling, vocab.piece, request.logprobs, forbidden)
         picker.begin(prompt.tokens)
         pickers.append(picker)
     return tuple(pickers)

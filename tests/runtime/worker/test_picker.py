@@ -74,6 +74,18 @@ def test_numbers_that_are_not_finite_are_seen(bad: float, sampling: Sampling) ->
     assert Picker(GreedyChain(), sampling, lambda token: b"").pick(logits).token == -1
 
 
+@pytest.mark.parametrize(
+    "sampling", [Sampling(temperature=0), Sampling(), Sampling(top_k=0)], ids=["greedy", "k", "all"]
+)
+def test_forbidden_tokens_are_never_chosen_and_logprobs_know_nothing_of_it(sampling: Sampling) -> None:
+    logits = np.array([5.0, 4.0, 1.0, 0.0], np.float32)
+    want = token_logprob(logits.copy(), 1, 2, lambda token: b"")
+    pick = Picker(GreedyChain(), sampling, lambda token: b"", 2, forbidden=[0]).pick(logits)
+    assert pick.token == 1
+    assert pick.logprob == want
+    assert Picker(GreedyChain(), sampling, lambda token: b"").pick(logits).token == 0
+
+
 def test_logprobs_are_the_models_own() -> None:
     logits = np.array([1.0, 3.0, 2.0, -1.0], np.float32)
     want = logits - np.log(np.exp(logits.astype(np.float64)).sum())

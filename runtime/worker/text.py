@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -96,9 +97,10 @@ class TextThread:
         *,
         error: Callable[[str], ErrorInfo],
         clock: Callable[[], float] = time.perf_counter,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._sleep = sleep
+        self._urgent = threading.Event()
+        # Requests whose first token was not put yet. Added to by the prompt thread, taken from by the engine thread.
+        self._unheard: set[str] = set()
         self._send = send
         self._piece = piece
         self._stop_met = stop_met
@@ -109,7 +111,22 @@ class TextThread:
         self._dirty: dict[str, _Reply] = {}
 
     def put(self, item: Item) -> None:
+        """First tokens and endings wake the thread at once; other tokens wait until it wakes by itself."""
         self._items.put(item)
+        if self._is_urgent(item):
+            self._urgent.set()
+
+    def _is_urgent(self, item: Item) -> bool:
+        if isinstance(item, Begin):
+            self._unheard.add(item.request_id)
+        if not isinstance(item, Step):
+            return True
+        urgent = False
+        for event in item.events:
+            if isinstance(event, Event) and (event.reason or event.request_id in self._unheard):
+                self._unheard.discard(event.request_id)
+                urgent = True
+        return urgent
 
     def run(self) -> None:
         while True:
@@ -118,10 +135,11 @@ class TextThread:
                     return
                 self.handle(item)
             if self._flush_due() and self._replies:
-                self._sleep(FRAME_GAP_S)
+                self._urgent.wait(FRAME_GAP_S)
 
     def _next(self) -> Iterator[Item]:
         """Waits for one item, then yields all there are."""
+        self._urgent.clear()
         with contextlib.suppress(queue.Empty):
             yield self._items.get(timeout=self._patience())
             while True:

@@ -7,6 +7,7 @@ decodes, the text thread makes frames. They talk through queues. `submit`, `canc
 from __future__ import annotations
 
 import contextlib
+import gc
 import queue
 import random
 import threading
@@ -106,6 +107,8 @@ class Worker:
             raise ModelLoadFailed(str(error)) from error
         self._loaded = loaded = self._assemble(model, context, info)
         self._start(loaded)
+        # What a load made lives as long as the process: the collector need not walk it between steps.
+        gc.freeze()
         return Ready(
             n_ctx=context.n_ctx_seq,
             n_ctx_train=model.n_ctx_train,

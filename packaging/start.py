@@ -1,4 +1,4 @@
-"""The first command: `python3 packaging/start.py [test] [--setup-only] …` (see docs/install.md).
+"""The first command: `python3 packaging/start.py [test] [--setup-only] ...` (see docs/install.md).
 
 This file only checks which Python runs it, so it stays readable for any old one: no syntax newer than Python 2. The
 work is told in start_main.py; everything beside it is standard library only, because nothing is installed yet.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 RETRY_S = 0.5
+HELD = (errno.EAGAIN, errno.EACCES, errno.EDEADLK)  # EACCES and EDEADLK are Windows' words
 
 
 @contextlib.contextmanager
@@ -26,6 +28,7 @@ def held(path: Path, waiting: Callable[[], None]) -> Iterator[None]:
 
 
 def _take(file: BinaryIO) -> bool:
+    """False when another process has it. A disk that knows no locks (some network homes) cannot refuse one."""
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -36,6 +39,6 @@ def _take(file: BinaryIO) -> bool:
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno not in HELD
     return True

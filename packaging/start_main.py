@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import os
 import subprocess
 import sys
-import venv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
+import start_machine
 import start_model
 import start_recipe as recipes
+import start_venv
 import start_window
-from start_llama import SelfTestFailed, Tools, bring
+from start_llama import Wish, bring, self_test
 from start_lock import held
 from start_places import absolute_root, child_environment, find
-from start_run import CommandFailed, Log, run
+from start_run import Log
 from start_say import SetupFailed, Voice
+from start_tools import Tools
+from start_venv import Stamps
 
 SAMPLE_QUESTION = "In one sentence: what is a headrace?"
 CHECKS = (
@@ -87,106 +88,42 @@ def parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
 
 def set_up(tools: Tools, options: argparse.Namespace) -> None:
     stamps = Stamps(tools.places.stamps)
-    extras = "window,test" if options.command == "test" else "window"
-    make_venv(tools)
-    machine = None if stamps.get("llama") and not asks_for_build(options) else recipes.inspect()
-    project = project_stamp(tools.places.root, extras, tools.places.python)
-    if stamps.get("project") not in (project, project_stamp(tools.places.root, "window,test", tools.places.python)):
-        install_project(tools, extras)
-        stamps.put("project", project)
-    if not start_model.is_there(tools.places.starter_model):
+    wish = Wish(options.backend, options.portable, options.wheels)
+    start_venv.make(tools, stamps)
+    fits = llama_fits(tools, stamps, wish)
+    if not fits and wish.wheels is None:
+        # Asked before anything is fetched, so that a missing compiler is said in the first second.
+        recipes.choose(start_machine.inspect(), wish.backend)
+    packages(tools, stamps, with_tests=options.command == "test")
+    if not start_model.is_there(tools.places.starter_model, tools.places.starter_stamp):
         start_model.fetch(tools)
-    wanted = llama_stamp(options)
-    if stamps.get("llama") != wanted:
-        bring(
-            tools, machine or recipes.inspect(), backend=options.backend, portable=options.portable,
-            wheels=options.wheels, self_test=lambda: self_test(tools),
-        )  # fmt: skip
-        stamps.put("llama", wanted)
+    if not fits:
+        bring(tools, wish, start_machine.inspect, lambda: self_test(tools))
+        stamps.put("llama", llama_stamp(wish, start_venv.installed_llama(tools.places)))
 
 
-def make_venv(tools: Tools) -> None:
-    if tools.places.python.exists():
-        return
-    tools.voice.step(".venv", "making the virtual environment")
-    venv.create(tools.places.venv, with_pip=True, symlinks=sys.platform != "win32")
-    tools.voice.done(f"Python {sys.version.split()[0]} in {tools.places.venv}")
+def packages(tools: Tools, stamps: Stamps, *, with_tests: bool) -> None:
+    """The packages of the program; once those of the tests are in, they stay."""
+    places = tools.places
+    plain, all_of_them = (
+        start_venv.project_stamp(places.root, extras, places.python) for extras in ("window", "window,test")
+    )
+    had = stamps.get("project")
+    if had != all_of_them and (with_tests or had != plain):
+        start_venv.install_project(tools, "window,test" if with_tests else "window")
+        stamps.put("project", all_of_them if with_tests else plain)
 
 
-def install_project(tools: Tools, extras: str) -> None:
-    tools.voice.step("packages", "installing what Headrace needs")
-    constraints = tools.places.root / "packaging" / "constraints.txt"
-    pinned = ["-c", constraints] if constraints.exists() else []
-    try:
-        tools.pip(
-            "Installing the packages", "install", *pinned, "-e", f"{tools.places.root}[{extras}]",
-            on_line=lambda line: tools.voice.count(_short(line)),
-        )  # fmt: skip
-    except CommandFailed as error:
-        raise SetupFailed(
-            f"{error}\nIs the network there? Running the same command again goes on from here."
-        ) from error
-    tools.voice.done("installed")
+def llama_fits(tools: Tools, stamps: Stamps, wish: Wish) -> bool:
+    """Whether the installed build is the one that passed its self-test here, and the one that is asked for."""
+    installed = start_venv.installed_llama(tools.places)
+    return bool(installed) and stamps.get("llama") == llama_stamp(wish, installed)
 
 
-def _short(line: str | None) -> str:
-    return (line or "installing what Headrace needs").strip()[:80]
-
-
-def self_test(tools: Tools) -> None:
-    """A child decodes a prompt of 100 tokens: a build that crashes does it there, not in the user's chat."""
-    tools.voice.count("self-test")
-    command = [tools.places.python, "-P", "-m", "runtime.llama.selftest", "--model", tools.places.starter_model]
-    try:
-        run("The self-test", command, log=tools.log, environment=tools.environment)
-    except CommandFailed as error:
-        raise SelfTestFailed(f"the self-test ended with {_how(error.code)}; see {tools.log.path}") from error
-
-
-def _how(code: int) -> str:
-    from start_run import ending
-
-    return ending(code)
-
-
-class Stamps:
-    """What was done, in one small JSON file; anything unreadable counts as not done."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        try:
-            self._values: dict[str, Any] = json.loads(path.read_text("utf-8"))
-        except (OSError, ValueError):
-            self._values = {}
-
-    def get(self, name: str) -> Any:
-        return self._values.get(name)
-
-    def put(self, name: str, value: str) -> None:
-        self._values[name] = value
-        aside = self._path.with_suffix(".tmp")
-        aside.write_text(json.dumps(self._values, indent=1), "utf-8")
-        os.replace(aside, self._path)
-
-
-def project_stamp(root: Path, extras: str, python: Path) -> str:
-    """Changes with the dependencies and with the folder the editable install points to."""
-    digest = hashlib.sha256(f"{extras} {root} {python}".encode())
-    for name in ("pyproject.toml", "packaging/constraints.txt"):
-        path = root / name
-        digest.update(path.read_bytes() if path.exists() else b"")
-    return digest.hexdigest()[:16]
-
-
-def llama_stamp(options: argparse.Namespace) -> str:
-    asked = [recipes.VERSION, options.backend, "portable" if options.portable else "native"]
+def llama_stamp(wish: Wish, installed: str) -> str:
+    asked = [recipes.edition(), wish.backend, "portable" if wish.portable else "native", str(wish.wheels or "")]
     # A checkout that moved to another processor needs another build; its features are quick to read.
-    asked += [str(options.wheels or ""), *recipes.features()]
-    return hashlib.sha256(" ".join(asked).encode()).hexdigest()[:16]
-
-
-def asks_for_build(options: argparse.Namespace) -> bool:
-    return bool(options.portable or options.backend != "auto")
+    return hashlib.sha256(" ".join([installed, *asked, *start_machine.features()]).encode()).hexdigest()[:16]
 
 
 # what is started

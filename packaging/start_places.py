@@ -54,6 +54,10 @@ class Places:
     def starter_model(self) -> Path:
         return self.data / "models" / STARTER_FILE
 
+    @property
+    def starter_stamp(self) -> Path:
+        return self.data / "starter-model.seen"
+
 
 def find(root: Path, environment: Mapping[str, str], platform: str = sys.platform) -> Places:
     """Makes the user's folder, or the one that replaces it. Raises OSError when neither can be written."""

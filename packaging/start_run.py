@@ -5,13 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import shlex
+import signal
 import subprocess
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
@@ -58,11 +61,13 @@ def run(
     log: Log,
     environment: Mapping[str, str],
     on_line: OnLine = lambda _: None,
+    timeout_s: float | None = None,
 ) -> list[str]:
-    """Run to the end and return the output's last lines. Raises CommandFailed.
+    """Run to the end and return the output's last lines. Raises CommandFailed, after `timeout_s` too.
 
     `on_line` hears each line, and None about once a second while there is none. An interrupt ends the child too.
     """
+    began = time.monotonic()
     words = [str(word) for word in command]
     log.write("$ " + shlex.join(words))
     tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -78,44 +83,54 @@ def run(
         )
     except OSError as error:
         raise CommandFailed(what, 127, [str(error)], log.path) from error
-    try:
-        for line in _lines(child):
-            if line is not None:
-                log.write(line)
-                if line.strip():
-                    tail.append(line)
-            on_line(line)
-        code = child.wait()
-    except BaseException:
-        child.terminate()
-        child.wait()
-        raise
+    with contextlib.closing(_lines(child)) as lines:
+        try:
+            for line in lines:
+                if line is not None:
+                    log.write(line)
+                    if line.strip():
+                        tail.append(line)
+                on_line(line)
+                if timeout_s is not None and time.monotonic() - began > timeout_s:
+                    child.kill()
+                    tail.append(f"It did not end within {timeout_s:.0f} s.")
+                    break
+        except BaseException:
+            child.terminate()
+            raise
+        finally:
+            code = child.wait()
     if code != 0:
         raise CommandFailed(what, code, tail, log.path)
     return list(tail)
 
 
-def _lines(child: subprocess.Popen[str]) -> Iterator[str | None]:
+def _lines(child: subprocess.Popen[str]) -> Generator[str | None, None, None]:
     """The lines of the child as they come, None when a second passed without one."""
     waiting: queue.Queue[str | None] = queue.Queue()
     assert child.stdout is not None
 
     def read(stream: TextIO) -> None:
-        for line in stream:
-            waiting.put(line.rstrip("\n"))
+        with stream:
+            for line in stream:
+                waiting.put(line.rstrip("\n"))
         waiting.put(None)
 
     reader = threading.Thread(target=read, args=(child.stdout,), daemon=True)
     reader.start()
-    while True:
-        try:
-            line = waiting.get(timeout=TICK_S)
-        except queue.Empty:
-            yield None
-            continue
-        if line is None:
-            return
-        yield line
+    try:
+        while True:
+            try:
+                line = waiting.get(timeout=TICK_S)
+            except queue.Empty:
+                yield None
+                continue
+            if line is None:
+                return
+            yield line
+    finally:
+        # Not for ever: a grandchild that outlived the child may hold the pipe.
+        reader.join(TICK_S)
 
 
 def quick(command: Sequence[str | Path], *, text: str = "", timeout_s: float = 20.0) -> tuple[int, str]:
@@ -138,8 +153,6 @@ def quick(command: Sequence[str | Path], *, text: str = "", timeout_s: float = 2
 
 def ending(code: int) -> str:
     """How a program ended, for people: "exit code 1", "SIGSEGV", "0xC000001D"."""
-    import signal
-
     if code < 0:
         try:
             return signal.Signals(-code).name

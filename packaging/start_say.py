@@ -28,6 +28,7 @@ class Voice:
         self._name = ""
         self._began = self._spoke = 0.0
         self._width = 0
+        self._row = ""
 
     def line(self, text: str) -> None:
         self._wipe()
@@ -56,6 +57,9 @@ class Voice:
     def _draw(self, row: str) -> None:
         columns = shutil.get_terminal_size().columns
         row = row[: max(columns - 1, 20)]
+        if row == self._row:
+            return
+        self._row = row
         # Spaces instead of an escape code: every console understands them.
         self._write("\r" + row + " " * max(0, self._width - len(row)))
         self._width = len(row)
@@ -64,6 +68,7 @@ class Voice:
         if self._width:
             self._write("\r" + " " * self._width + "\r")
             self._width = 0
+            self._row = ""
 
     def _write(self, text: str) -> None:
         try:

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from start_llama import Tools
 from start_run import CommandFailed, quick, run
+from start_tools import Tools
 
 # Library Qt's xcb platform needs: package by package manager (apt-get, dnf, pacman, zypper).
 PACKAGES: dict[str, tuple[str, str, str, str]] = {
@@ -32,8 +32,8 @@ PACKAGES: dict[str, tuple[str, str, str, str]] = {
     "libxkbcommon.so.0": ("libxkbcommon0", "libxkbcommon", "libxkbcommon", "libxkbcommon0"),
     "libX11-xcb.so.1": ("libx11-xcb1", "libX11-xcb", "libx11", "libX11-xcb1"),
     "libxcb.so.1": ("libxcb1", "libxcb", "libxcb", "libxcb1"),
-    "libEGL.so.1": ("libegl1", "libglvnd-egl", "libglvnd", "libEGL1"),
-    "libGL.so.1": ("libgl1", "libglvnd-glx", "libglvnd", "libGL1"),
+    "libEGL.so.1": ("libegl1", "libglvnd-egl", "libglvnd", "Mesa-libEGL1"),
+    "libGL.so.1": ("libgl1", "libglvnd-glx", "libglvnd", "Mesa-libGL1"),
     "libfontconfig.so.1": ("libfontconfig1", "fontconfig", "fontconfig", "libfontconfig1"),
     "libdbus-1.so.3": ("libdbus-1-3", "dbus-libs", "dbus", "libdbus-1-3"),
 }  # fmt: skip
@@ -46,7 +46,10 @@ MANAGERS = {
 
 
 def has_display(environment: Mapping[str, str], platform: str = sys.platform) -> bool:
-    return platform in ("darwin", "win32") or bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
+    """The rule of runtime/cli/start.py."""
+    if platform in ("darwin", "win32"):
+        return "SSH_CONNECTION" not in environment
+    return bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
 
 
 def missing_libraries(ldd: str) -> list[str]:
@@ -74,11 +77,12 @@ def make_ready(tools: Tools) -> bool:
 
 
 def _missing(tools: Tools) -> list[str]:
-    plugins = [
-        *tools.places.venv.glob("lib*/python3*/site-packages/PySide6/Qt/plugins/platforms/libqxcb.so"),
-        *tools.places.venv.glob("lib*/python3*/site-packages/PySide6/Qt/lib/libQt6Gui.so.6"),
-    ]
-    return sorted({name for plugin in plugins for name in missing_libraries(quick(["ldd", plugin])[1])})
+    # Qt takes Wayland where it can and X11 where that is the only display.
+    platform = "libqxcb.so" if tools.environment.get("DISPLAY") else "libqwayland*.so"
+    qt = "lib/python3*/site-packages/PySide6/Qt"
+    files = [file for name in (f"plugins/platforms/{platform}", "lib/libQt6Widgets.so.6")
+             for file in tools.places.venv.glob(f"{qt}/{name}")]  # fmt: skip
+    return sorted({name for file in files for name in missing_libraries(quick(["ldd", file])[1])})
 
 
 def _install(tools: Tools, missing: list[str]) -> bool:
@@ -103,8 +107,12 @@ def _install(tools: Tools, missing: list[str]) -> bool:
     except CommandFailed:
         tools.voice.line(f"  window         could not run {' '.join(command)} (see {tools.log.path}): going on without")
         return False
+    still = _missing(tools)
+    if still:
+        tools.voice.line(f"  window         Qt still needs {', '.join(still)}: going on in the terminal")
+        return False
     tools.voice.done("system libraries installed")
-    return not _missing(tools)
+    return True
 
 
 def _root_prefix() -> list[str] | None:

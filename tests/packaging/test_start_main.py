@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from pathlib import Path
 
 import pytest
 import start_main
 import start_window
-from start_llama import Tools
+from start_llama import Wish
 from start_places import Places, find
 from start_run import Log
-from start_say import Voice
+from start_say import SetupFailed, Voice
+from start_tools import Tools
+from start_venv import Stamps
 
 
 @pytest.fixture
@@ -38,20 +41,70 @@ def test_without_a_terminal_one_question_is_answered(tools: Tools, monkeypatch: 
     assert start_main.program(tools, [], window=True)[-1] == "app.main"
 
 
-def test_stamps_survive_and_damage_counts_as_not_done(tmp_path: Path) -> None:
-    path = tmp_path / "setup.json"
-    start_main.Stamps(path).put("llama", "abc")
-    assert start_main.Stamps(path).get("llama") == "abc"
-    path.write_bytes(b"\0\0{")
-    assert start_main.Stamps(path).get("llama") is None
-
-
 def test_another_request_for_a_build_is_another_stamp() -> None:
-    stamps = {
-        start_main.llama_stamp(start_main.parse(words)[0])
-        for words in ([], ["--portable"], ["--backend", "cuda"], ["--wheels", "/w"])
-    }
-    assert len(stamps) == 4
+    wishes = [Wish(), Wish(portable=True), Wish("cuda"), Wish(wheels=Path("/w"))]
+    assert len({start_main.llama_stamp(wish, "record") for wish in wishes}) == 4
+    assert start_main.llama_stamp(Wish(), "record") == start_main.llama_stamp(Wish(), "record")
+
+
+def install_wheel(places: Places, record: str) -> None:
+    folder = places.venv / "lib" / "python3.11" / "site-packages" / "llama_cpp_python-0.3.36.dist-info"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "RECORD").write_text(record)
+    with contextlib.suppress(FileExistsError):
+        # As venv makes it on Linux; taken for a second installation, nothing would ever fit.
+        (places.venv / "lib64").symlink_to("lib")
+
+
+def test_a_build_that_was_replaced_or_removed_is_noticed(tools: Tools) -> None:
+    stamps = Stamps(tools.places.stamps.with_name("absent"))
+    assert not start_main.llama_fits(tools, stamps, Wish())
+    install_wheel(tools.places, "ours")
+    from start_venv import installed_llama
+
+    stamps._values["llama"] = start_main.llama_stamp(Wish(), installed_llama(tools.places))
+    assert start_main.llama_fits(tools, stamps, Wish())
+    install_wheel(tools.places, "another build of the same version")
+    assert not start_main.llama_fits(tools, stamps, Wish())
+
+
+def test_another_processor_needs_another_build(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = start_main.llama_stamp(Wish(), "record")
+    monkeypatch.setattr(start_main.start_machine, "features", lambda: ("sse3",))
+    assert start_main.llama_stamp(Wish(), "record") != before
+
+
+class FakePackages:
+    """Counts what would be installed, by extras."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.installed: list[str] = []
+        monkeypatch.setattr(start_main.start_venv, "install_project", self._install)
+        monkeypatch.setattr(start_main.start_venv, "project_stamp", lambda root, extras, python: extras)
+
+    def _install(self, tools: Tools, extras: str) -> None:
+        self.installed.append(extras)
+
+
+def test_packages_are_installed_once_and_those_of_the_tests_stay(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakePackages(monkeypatch)
+    stamps = Stamps(tools.places.root / "stamps.json")
+    for with_tests in (False, False, True, True, False):
+        start_main.packages(tools, stamps, with_tests=with_tests)
+    assert fake.installed == ["window", "window,test"]
+
+
+def test_a_missing_compiler_is_said_before_anything_is_fetched(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakePackages(monkeypatch)
+
+    def none() -> None:
+        raise SetupFailed("There is no C++ compiler")
+
+    monkeypatch.setattr(start_main.start_venv, "make", lambda tools, stamps: None)
+    monkeypatch.setattr(start_main.start_machine, "inspect", none)
+    with pytest.raises(SetupFailed, match="compiler"):
+        start_main.set_up(tools, start_main.parse([])[0])
+    assert not fake.installed
 
 
 @pytest.mark.parametrize(
@@ -61,11 +114,15 @@ def test_another_request_for_a_build_is_another_stamp() -> None:
         ({"DISPLAY": ":0"}, "linux", True),
         ({"WAYLAND_DISPLAY": "wayland-0"}, "linux", True),
         ({}, "darwin", True),
+        ({"SSH_CONNECTION": "x"}, "darwin", False),
         ({}, "win32", True),
     ],
 )
 def test_has_display(environment: dict[str, str], platform: str, expected: bool) -> None:
+    from runtime.cli import start
+
     assert start_window.has_display(environment, platform) is expected
+    assert start.has_display(environment, platform) is expected, "the program decides in the same way"
 
 
 LDD = """
@@ -110,3 +167,11 @@ def test_the_models_folder_is_the_programs(monkeypatch: pytest.MonkeyPatch, tmp_
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         assert find(tmp_path, environment, "linux").starter_model == paths.starter_model_path()
+
+
+def test_the_first_file_can_be_read_by_the_oldest_python() -> None:
+    """Python 2 refuses a file with a letter beyond ASCII before it could say which Python is needed."""
+    start = Path(start_main.__file__).with_name("start.py").read_bytes()
+    assert start.isascii()
+    assert b"annotations" not in start
+    assert b' f"' not in start

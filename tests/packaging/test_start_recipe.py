@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import start_recipe as recipes
+from start_machine import NO_AMX, Machine
 from start_say import SetupFailed
 
-PC = recipes.Machine("linux", "x86_64", ("avx", "avx2", "fma", "amx_int8"), "g++ 12.2.0", knows_amx=True)
-MAC = recipes.Machine("darwin", "arm64", ("neon",), "clang 17", knows_amx=False)
+PC = Machine("linux", "x86_64", ("avx", "avx2", "fma", "amx_int8"), "g++ 12.2.0", knows_amx=True)
+MAC = Machine("darwin", "arm64", ("neon",), "clang 17", knows_amx=False)
 GPU = replace(PC, nvcc="cuda 13", gpu="H200, 9.0")
 
 
 def test_the_plain_build_is_native_without_amx() -> None:
     recipe = recipes.choose(PC)
     assert recipe.backend == "cpu"
-    assert recipe.flags == recipes.NO_AMX
+    assert recipe.flags == NO_AMX
     assert dict(recipe.defines)["GGML_NATIVE"] == "ON"
 
 
@@ -25,7 +27,7 @@ def test_the_plain_build_is_native_without_amx() -> None:
     [MAC, replace(PC, knows_amx=False), replace(PC, arch="aarch64")],
     ids=["mac", "old compiler", "arm"],
 )
-def test_switches_a_compiler_does_not_know_are_left_out(machine: recipes.Machine) -> None:
+def test_switches_a_compiler_does_not_know_are_left_out(machine: Machine) -> None:
     assert recipes.choose(machine).flags == ()
 
 
@@ -52,11 +54,14 @@ OTHERS = {
     "architecture": replace(PC, arch="aarch64"),
     "system": replace(PC, system="win32"),
     "gpu": replace(PC, gpu="other"),
+    "C library": replace(PC, libc="glibc 2.41"),
+    "Python": replace(PC, python="cpython-312"),
+    "the user's own flags": replace(PC, steering=(("CFLAGS", "-O0"),)),
 }
 
 
 @pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS.keys())
-def test_the_name_changes_with_the_machine(other: recipes.Machine) -> None:
+def test_the_name_changes_with_the_machine(other: Machine) -> None:
     recipe = recipes.choose(PC)
     assert recipes.key(recipe, other) != recipes.key(recipe, PC)
 
@@ -80,14 +85,23 @@ def test_the_name_check_sees_a_planted_fault(monkeypatch: pytest.MonkeyPatch) ->
     assert recipes.key(replace(recipe, flags=()), PC) == recipes.key(recipe, PC), "the fault did not act"
 
 
-@pytest.mark.parametrize(
-    ("system", "tools", "words"),
-    [
-        ("linux", ["apt-get"], "apt-get install g++"),
-        ("linux", ["pacman"], "pacman -S gcc"),
-        ("linux", [], "package manager"),
-        ("darwin", [], "xcode-select"),
-    ],
-)
-def test_a_missing_compiler_names_the_command(system: str, tools: list[str], words: str) -> None:
-    assert words in recipes.compiler_advice(system, tools)
+def test_the_name_changes_with_the_file_that_is_injected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = recipes.key(recipes.choose(PC), PC), recipes.edition()
+    other = tmp_path / "library_only.cmake"
+    other.write_text("set(LLAMA_BUILD_COMMON ON)")
+    monkeypatch.setattr(recipes, "LIBRARY_ONLY_FILE", other)
+    after = recipes.key(recipes.choose(PC), PC), recipes.edition()
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+
+
+def test_a_mac_can_be_built_for_its_processor_alone() -> None:
+    assert dict(recipes.choose(MAC).defines)["HEADRACE_METAL"] == "ON"
+    assert dict(recipes.choose(MAC, "cpu").defines)["HEADRACE_METAL"] == "OFF"
+    assert "HEADRACE_METAL" not in dict(recipes.choose(PC).defines)
+
+
+def test_the_pin_is_that_of_the_binding() -> None:
+    from runtime.llama import library
+
+    assert library.VERSION == recipes.VERSION

@@ -1,7 +1,7 @@
 """What llama.cpp says. It explains failures in log lines only, so the last lines are kept and can be collected.
 
 Debug lines (hundreds for every context) are passed over. `install` sets the process-wide callback once; every thread of
-llama.cpp writes through it. Errors are repeated on stderr: before an abort they are all that is left to quote.
+llama.cpp writes through it. After `repeat_errors` errors also go to stderr, to be quoted after an abort.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ class Recorder:
         self._collecting: tuple[list[Line], ...] = ()
         self._level = INFO
         self._open = ""
+        self.repeats_errors = False
 
     def write(self, level: int, text: str) -> None:
         if level != CONTINUED:
@@ -61,7 +62,7 @@ class Recorder:
         for lines in self._collecting:
             lines.append(line)
         logger.debug("%s", line.text)
-        if line.level == ERROR and sys.stderr is not None:
+        if self.repeats_errors and line.level == ERROR and sys.stderr is not None:
             sys.stderr.write(line.text + "\n")
 
     @contextlib.contextmanager
@@ -94,6 +95,11 @@ def install(module: Any) -> None:
 def captured() -> contextlib.AbstractContextManager[list[Line]]:
     """`with captured() as lines:` collects every line written meanwhile, by any thread."""
     return _recorder.captured()
+
+
+def repeat_errors() -> None:
+    """From now on errors are written to stderr too. For a worker, whose last words the supervisor quotes."""
+    _recorder.repeats_errors = True
 
 
 def last_lines() -> list[Line]:

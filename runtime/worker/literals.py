@@ -1,6 +1,7 @@
 """Texts that a tokenizer turns into one special token, and where they stand in a text.
 
-`find` gives the matches llama.cpp would make, in its order: longer texts first, then from the left.
+`find` gives the matches llama.cpp would make, in its order: longer texts first, equally long ones by id, each from the
+left.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Literals:
             return hits
         kept: list[Hit] = []
         taken = bytearray(len(text))
-        for hit in sorted(hits, key=lambda hit: (hit.start - hit.end, hit.start)):
+        for hit in sorted(hits, key=lambda hit: (hit.start - hit.end, hit.id, hit.start)):
             if not any(taken[hit.start : hit.end]):
                 taken[hit.start : hit.end] = b"\1" * (hit.end - hit.start)
                 kept.append(hit)

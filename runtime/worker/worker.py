@@ -35,6 +35,7 @@ from runtime.errors import (
     ShuttingDown,
 )
 from runtime.frames import Accepted, EngineStats, Frame, Loading, Pong, Ready
+from runtime.llama import log
 from runtime.llama.context import Context, ContextOptions
 from runtime.llama.devices import Device, devices
 from runtime.llama.errors import LlamaError
@@ -92,6 +93,7 @@ class Worker:
     def load(self) -> Ready:
         """Read the weights, make the context, start the threads. Raises HeadraceError with the reason."""
         options = self._options
+        log.repeat_errors()
         info = _checked(options.model_path)
         try:
             check_binding()

@@ -23,7 +23,7 @@ def test_a_real_model_answers_and_is_gone_after_the_window(open_window: Any, sta
     @contextmanager
     def connect(progress: Progress) -> Iterator[Connection]:
         service = PrivateService(
-            EngineOptions(str(starter_model), ctx=512, threads=2),
+            EngineOptions(str(starter_model), ctx=512, threads=1),
             model="starter",
             on_progress=lambda part: progress("starter", part),
         )
@@ -35,8 +35,10 @@ def test_a_real_model_answers_and_is_gone_after_the_window(open_window: Any, sta
     opened = open_window(connect)
     opened.chat.send("Say hello.")
     qtbot.waitUntil(lambda: len(opened.chat.turns[-1].text) > 10, timeout=120_000)
-    assert opened.chat.turns[-1].text.split()[0] in opened.window.transcript.toPlainText()
+    word = opened.chat.turns[-1].text.split()[0].strip("*#`")
+    # The transcript is painted a moment after the state changed.
+    qtbot.waitUntil(lambda: word in opened.window.transcript.toPlainText(), timeout=30_000)
     assert opened.window.gauges.model_where.text().startswith("A private service\nCPU")
     opened.window.close()
     assert opened.chat.close()
-    assert not psutil.pid_exists(pids[0])
+    qtbot.waitUntil(lambda: not psutil.pid_exists(pids[0]), timeout=30_000)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from runtime.errors import ErrorInfo, InvalidRequest, Overloaded
-from runtime.frames import HEADER, MAX_FRAME_BYTES, Accepted, Delta, Done, Failed, Submit, Timings, encode
+from runtime.frames import HEADER, MAX_FRAME_BYTES, Accepted, ChoiceDone, Delta, Done, Failed, Submit, Timings, encode
 from runtime.request import ChatRequest
 from runtime.service.backend import ReplyFrame
 
@@ -57,7 +57,7 @@ class Call:
         """Pass a frame to the client, `Accepted` only once. False after the terminal frame: nothing follows it."""
         if self.finished:
             return False
-        if isinstance(frame, Delta):
+        if isinstance(frame, Delta | ChoiceDone):
             self.emitted = True
         elif isinstance(frame, Accepted):
             self.prepared = True

@@ -27,7 +27,8 @@ class StepBudget:
     def tokens(self, *, others_decode: bool) -> int:
         """Prompt tokens for the next step, at least 64."""
         if not self.seconds_per_token:
-            return min(GRAIN if others_decode else BLOCK, self.n_max)
+            # Nothing is known of this machine yet: on a slow one more would look like a hang.
+            return min(GRAIN, self.n_max)
         affordable = int((self.target_s if others_decode else ALONE_S) / self.seconds_per_token)
         grain = BLOCK if affordable >= BLOCK else GRAIN
         return max(min(GRAIN, self.n_max), min(affordable // grain * grain, self.n_max))

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from models.templates.normalise import Chat, ChatMessage
 from runtime.errors import InvalidRequest
 from runtime.request import Message
@@ -87,7 +89,9 @@ def _arguments(sent: Any) -> dict[str, Any]:
         value = json.loads(text)
         # Half of a surrogate pair is valid JSON and no text.
         json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
+        # The render child gets it as msgpack, which ends at 64 bits and knows a depth.
+        msgspec.msgpack.encode(value)
+    except (ValueError, RecursionError, OverflowError):
         value = None
     return {"text": text, "value": value if isinstance(value, dict) else None}
 

@@ -176,6 +176,9 @@ class Engine:
         self._emit(events, self._clock() if began is None else began)
         for event in events:
             if isinstance(event, Event) and event.reason:
+                if event.reason == "numeric_error":
+                    # The whole request fails with it: its other choices must not go on for nobody.
+                    self._scheduler.cancel(event.request_id)
                 self._release(event.request_id)
 
     def _release(self, request_id: str) -> None:

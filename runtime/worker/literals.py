@@ -80,8 +80,10 @@ class Literals:
             if len(opening) == 2:
                 lengths += self._lengths.get(opening[0], ())
             for length in lengths:
-                if (id := self.ids.get(text[at : at + length])) is not None:
-                    yield Hit(at, at + length, id)
+                # Near the end of the text a slice comes out shorter, and may be another literal.
+                end = at + length
+                if end <= len(text) and (id := self.ids.get(text[at:end])) is not None:
+                    yield Hit(at, end, id)
 
 
 def _lengths_by_opening(ids: Mapping[str, int]) -> dict[str, tuple[int, ...]]:

@@ -15,7 +15,7 @@ from runtime.request import ChatRequest, Message
 from runtime.worker.boundaries import Pieces, token_offsets
 from runtime.worker.compose import Composer
 from runtime.worker.markers import PROBE, turn_markers
-from runtime.worker.renderer import Renderer
+from runtime.worker.renderer import Renderer, TemplateRaised
 from runtime.worker.runs import check_runs
 from runtime.worker.tokens import SafeTokenizer, VocabLike, control_texts
 from runtime.worker.trim import first_fitting, oldest_dropped
@@ -122,7 +122,7 @@ class PromptBuilder:
         if self._tokenizer is None:
             try:
                 turns = turn_markers(self._vocab, self._composer.scaffold(PROBE))
-            except TemplateFailed:
+            except TemplateRaised:
                 # A template that refuses a single user message still has its control tokens guarded.
                 turns = {}
             self._tokenizer = SafeTokenizer(self._vocab, turns.items())

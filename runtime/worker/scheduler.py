@@ -156,6 +156,7 @@ class Scheduler:
                 events.append(PrefillEvent(sequence.request_id, chunk.stop, len(sequence.tokens)))
             elif sequence.picker is None:
                 self._park(sequence)
+                events.append(PrefillEvent(sequence.request_id, chunk.stop, len(sequence.tokens)))
             else:
                 events.append(self._complete(sequence, Event(sequence.request_id, sequence.index, reason="length")))
         self._budget.observe(n_prompt_tokens, result.seconds)

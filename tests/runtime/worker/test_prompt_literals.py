@@ -32,6 +32,15 @@ def test_hits_are_where_they_say_and_apart(text: str) -> None:
     assert all(left.end <= right.start for left, right in pairwise(hits))
 
 
+@pytest.mark.parametrize("text", ["a|><|a", ">>X<<|a|><", "<|a"])
+def test_find_at_the_end_of_the_text_and_among_equally_long_ones(text: str) -> None:
+    vocab = FakeVocab(*(Special(literal) for literal in TEXTS))
+    made = [id for id in vocab.tokenize(text, add_special=False, parse_special=True) if id < len(TEXTS)]
+    assert [hit.id for hit in LITERALS.find(text)] == made
+    assert all(hit.end <= len(text) for hit in LITERALS.find(text))
+    assert made
+
+
 @pytest.mark.weights
 @given(data=st.data())
 def test_find_agrees_with_llama_cpp(starter: Any, data: st.DataObject) -> None:

@@ -224,6 +224,15 @@ def test_numbers_that_are_not_finite_end_one_request_only() -> None:
     bench.close()
 
 
+def test_a_request_whose_one_choice_fails_leaves_no_other_choice_running() -> None:
+    bench = Bench(nan_after=45)
+    bench.submit("a", prompt_of(2, 40), 60, n=3)
+    bench.run()
+    assert "numeric_error" in {bench.ended["a", i] for i in range(3) if ("a", i) in bench.ended}
+    assert sum(len(bench.said.get(("a", i), [])) for i in range(3)) <= 3 * 6
+    bench.close()
+
+
 def test_memory_with_fewer_cells_than_the_books_say_costs_preemptions_not_replies() -> None:
     bench = Bench(n_cells=200, parallel=3, memory_cells=120)
     for i in range(3):

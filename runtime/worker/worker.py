@@ -196,14 +196,11 @@ class Worker:
             prompt.start()
         finally:
             threading.stack_size(before)
-        engine = threading.Thread(target=self._run_engine, args=(loaded.engine,), name="engine", daemon=True)
+        engine = threading.Thread(target=loaded.engine.run, name="engine", daemon=True)
         text = threading.Thread(target=loaded.text.run, name="text", daemon=True)
         engine.start()
         text.start()
         self._threads = [prompt, engine, text]
-
-    def _run_engine(self, engine: Engine) -> None:
-        engine.run()
 
     def _on_events(self, events: Events, began: float) -> None:
         if self._loaded is not None:

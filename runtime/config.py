@@ -16,7 +16,9 @@ class EngineOptions:
     `ctx` is the context one chat can use, in tokens; running chats share that pool of KV cells. `parallel` is how many
     sequences decode together. `gpu_layers` -1 is auto. `kv_type` is a ggml type name ("f16", "q8_0").
     `flash_attn` is "auto", "on" or "off". `step_target_ms` bounds how long one step may hold up running chats while
-    a prompt is prefilled.
+    a prompt is prefilled. `template` names a built-in template, `template_source` is the text of one and wins.
+    `tensor_overrides` are (regular expression of tensor names, device name); `raw` are (name, value) of llama.cpp's own
+    model and context parameters, checked against models/registry/raw_options.py.
     """
 
     model_path: str
@@ -29,6 +31,9 @@ class EngineOptions:
     n_ubatch: int = 512
     step_target_ms: int = 250
     template: str | None = None
+    template_source: str | None = None
+    tensor_overrides: tuple[tuple[str, str], ...] = ()
+    raw: tuple[tuple[str, str], ...] = ()
     chaos: str | None = None
 
 
@@ -50,7 +55,13 @@ class WatchdogOptions:
 
 @dataclass(frozen=True, slots=True)
 class ServiceOptions:
-    """The HTTP side. `model` is what the user named; `model_path` the file it was resolved to."""
+    """The HTTP side. `model` is what the user named; `model_path` the file it was resolved to.
+
+    `models_max` bounds how many models are loaded at a time, None: memory decides. A model nobody used for
+    `unload_after_s` is unloaded, None: never. With `strict_names` a model name that is not on the shelf is an error, else
+    the main model answers. `owner_key` opens every route to programs that read the discovery file. A service that was
+    started by another program ends after `idle_exit_s` without work, None: never.
+    """
 
     model: str
     model_path: str
@@ -65,4 +76,9 @@ class ServiceOptions:
     keep_alive_s: float = limits.KEEP_ALIVE_S
     connections: int = limits.CONNECTIONS
     waiting: int = limits.WAITING_PER_MODEL
+    models_max: int | None = None
+    unload_after_s: float | None = 3600.0
+    strict_names: bool = False
+    owner_key: str | None = None
+    idle_exit_s: float | None = None
     watchdog: WatchdogOptions = field(default_factory=WatchdogOptions)

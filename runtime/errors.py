@@ -19,6 +19,8 @@ HeadraceError
 ├── ModelProblem            the model cannot be used
 │   ├── InvalidModelFile        400  header refused, names the field
 │   ├── ModelLoadFailed         500  llama.cpp refused it; its log line is the message
+│   ├── ModelDoesNotFit         503  more memory than is free; with both numbers
+│   ├── ModelBusy               409  it has live requests; says how many
 │   ├── ModelLoading            503
 │   └── ModelDisabled           503  crashed too often; says why
 └── EngineProblem           the reply was lost
@@ -147,6 +149,14 @@ class InvalidModelFile(ModelProblem):
 
 class ModelLoadFailed(ModelProblem):
     code = "model_load_failed"
+
+
+class ModelDoesNotFit(ModelProblem):
+    code, status = "model_does_not_fit", 503
+
+
+class ModelBusy(ModelProblem):
+    code, status = "model_busy", 409
 
 
 class ModelLoading(ModelProblem):

@@ -54,7 +54,7 @@ class ModelInUse(ModelError):
 
 
 class DoesNotFit(ModelError):
-    """Found before anything is loaded. `advice` are changes that would fit, the best first, each checked by the plan."""
+    """Found before anything is loaded. `advice` are changes that would fit, the best first."""
 
     def __init__(self, needs_bytes: int, free_bytes: int, where: str, advice: tuple[str, ...] = ()) -> None:
         way_out = f": use {' or '.join(advice)}" if advice else ": free memory, or take a smaller model"

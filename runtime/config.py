@@ -58,9 +58,9 @@ class ServiceOptions:
     """The HTTP side. `model` is what the user named; `model_path` the file it was resolved to.
 
     `models_max` bounds how many models are loaded at a time, None: memory decides. A model nobody used for
-    `unload_after_s` is unloaded, None: never. With `strict_names` a model name that is not on the shelf is an error, else
-    the main model answers. `owner_key` opens every route to programs that read the discovery file. A service that was
-    started by another program ends after `idle_exit_s` without work, None: never.
+    `unload_after_s` is unloaded, None: never. With `strict_names` a name that is not on the shelf is an error, else the
+    main model answers. `owner_key` opens every route to programs that read the discovery file. A service that another
+    program started ends after `idle_exit_s` without work, None: never.
     """
 
     model: str
